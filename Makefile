@@ -1,0 +1,89 @@
+# One default command: `make` lists the targets. `make check` is all that a contributor runs before a change.
+#
+# Every target that needs the environment depends on its stamp, so a fresh clone works from any of them.
+
+PYTHON ?= python3
+SEEDS ?= 1000
+# Passed on to pytest: make test ARGS="-k deadline -x"
+ARGS ?=
+# Bootstraps the fast installer; pip installs everything when it cannot be had.
+UV_SPEC ?= uv>=0.5,<1
+# Like pip, uv trusts the machine's own certificates: behind a company's proxy its bundled ones are not enough.
+UV_SYSTEM_CERTS ?= 1
+export UV_SYSTEM_CERTS
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# The checks run in their order, and the tests' summary comes last, also under make -j.
+.NOTPARALLEL:
+.PHONY: help setup run test check format lint types layers simulate bench lock clean
+
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv from requirements.lock (does nothing when it is up to date)
+
+run: $(STAMP) ## Take the tour: a task through claim, silence, recovery and handoff
+	$(BIN)/python -m tenure.tour
+
+test: $(STAMP) ## Run the tests (ARGS="-k name -x" is passed to pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint types layers test ## Everything CI checks: formatting, lint, types, layers, tests
+
+format: $(STAMP) ## Format the code and apply the safe lint fixes
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+lint: $(STAMP) ## Check formatting and lint
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+
+types: $(STAMP) ## Check types (mypy, strict)
+	$(BIN)/mypy
+
+layers: $(STAMP) ## Check that lower layers never import upper ones
+	$(BIN)/lint-imports --no-logo
+
+simulate: $(STAMP) ## Simulate a fleet from seeds (SEEDS=1000)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+bench: $(STAMP) ## Measure the verbs at scale
+	$(BIN)/python benchmarks/scale.py
+
+# The lock names no index and no path of the machine that made it: any mirror serves the same hashes.
+lock: $(STAMP) ## Regenerate requirements.lock from pyproject.toml (UPGRADE=1 takes newer versions)
+	@test -x $(BIN)/uv || $(PIP) install --quiet --only-binary :all: '$(UV_SPEC)'
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+		$(if $(UPGRADE),--upgrade) --extra dev --output-file requirements.lock pyproject.toml
+	@! grep -nE '://|^--|file:|(^| )/' requirements.lock || { echo 'requirements.lock names an index or a path' >&2; exit 1; }
+
+clean: ## Remove .venv, caches and build output
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# Some distributions ship python3 without ensurepip; there the system's pip puts a pip into the environment.
+# The project is installed without build isolation: its build backend is in the lock.
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo 'tenure needs Python 3.11 or newer, and $(PYTHON) is not.' >&2; \
+		echo 'Name one that is: make setup PYTHON=python3.12' >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+		echo 'Creating $(VENV)'; rm -rf $(VENV); $(PYTHON) -m venv $(VENV) >/dev/null 2>&1; } || { \
+		rm -rf $(VENV); $(PYTHON) -m venv --without-pip $(VENV) && \
+		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+	@echo 'Installing requirements.lock'; \
+	$(PIP) install --quiet --only-binary :all: '$(UV_SPEC)' && \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation --no-deps -e . || { \
+		echo 'uv could not do it; installing with pip'; \
+		$(PIP) install --quiet --require-hashes -r requirements.lock && \
+		$(PIP) install --quiet --no-build-isolation --no-deps -e .; }
+	@touch $@
+	@echo 'Ready: $(BIN)/tenure'

@@ -1,0 +1,66 @@
+"""Immutable records that cost nothing to import.
+
+A coding agent's hook runs `tenure touch` on every tool call, so the rules and the model must load hardly slower than
+Python itself. `dataclasses` alone doubles the start of the interpreter (it imports `inspect`); this base class gives
+what we use of it: keyword construction, defaults, equality, `replace`, and a readable repr. Type checkers see a frozen,
+keyword-only dataclass.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+    _T = TypeVar("_T")
+else:
+
+    def dataclass_transform(**_: Any) -> Callable[[_T], _T]:
+        """Stands in for typing's marker, which only type checkers read."""
+        return lambda cls: cls
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Record:
+    """Base of every value the engine passes around. Fields are the annotations; class attributes are their defaults."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _required: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        names: dict[str, None] = {}
+        for base in reversed(cls.__mro__):
+            if base is not object and base is not Record:
+                names.update(dict.fromkeys(name for name in base.__annotations__ if not name.startswith("_")))
+        cls._fields = tuple(names)
+        cls._required = frozenset(name for name in names if not hasattr(cls, name))
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+        if not self._required <= values.keys():
+            raise TypeError(f"{type(self).__name__} misses {', '.join(sorted(self._required - values.keys()))}")
+        if not values.keys() <= set(self._fields):
+            unknown = sorted(values.keys() - set(self._fields))
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(unknown)}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable; use replace({name}=...)")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.as_dict() == other.as_dict()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.as_dict().items()))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
+        return f"{type(self).__name__}({shown})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every field with its value, defaults included, in declaration order."""
+        return {name: getattr(self, name) for name in self._fields}
+
+    def replace(self, **changes: Any) -> Self:
+        """The same record with some fields changed."""
+        return type(self)(**{**self.__dict__, **changes})

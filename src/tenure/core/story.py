@@ -1,0 +1,96 @@
+"""The story of a task in sentences: one for each kind of event. The table is the list of event kinds."""
+
+from __future__ import annotations
+
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from tenure.core.model import Event
+
+
+def recovery_numbers(data: dict[str, Any]) -> str:
+    """Why a holder was declared dead, in numbers."""
+    if data.get("reason") == "process_exited":
+        return f"its process was seen to exit; silent {_s(data['silent_s'])}"
+    cadence = data.get("cadence_s") or (data.get("median_s") or 0) * 1.5
+    words = f"silent {_s(data['silent_s'])}; allowed lease {_n(data['lease_s'])} + grace {_n(data['grace_s'])}"
+    return f"{words}; cadence {_n(cadence)}" if cadence else words
+
+
+def _n(value: float) -> str:
+    return f"{value:g}"
+
+
+def _s(value: float) -> str:
+    return f"{value:g} s"
+
+
+def _fixed(text: str) -> Callable[[str, dict[str, Any]], str]:
+    return lambda agent, data: text.format(agent=agent or "someone", **data)
+
+
+def _reported(agent: str, data: dict[str, Any]) -> str:
+    message = f": {data['message']}" if data.get("message") else ""
+    return f"{agent} reports {data['progress']}%{message}"
+
+
+def _with_message(text: str) -> Callable[[str, dict[str, Any]], str]:
+    def tell(agent: str, data: dict[str, Any]) -> str:
+        said = f": {data['message']}" if data.get("message") else ""
+        return text.format(agent=agent or "someone", **data) + said
+
+    return tell
+
+
+# Every kind of event the engine writes, and how it is told. A test checks that none is missing.
+SENTENCES: dict[str, Callable[[str, dict[str, Any]], str]] = {
+    "task_added": _fixed("added"),
+    "task_edited": _fixed("edited: {fields}"),
+    "task_deleted": _fixed("deleted by {agent}"),
+    "assigned": lambda agent, data: f"assigned to {data['assigned_to'] or 'nobody'} by {agent}",
+    "depends": _fixed("made to wait for {needs}"),
+    "independent": _fixed("no longer waits for {needs}"),
+    "offered": _fixed("offered to {agent} ({profile})"),
+    "accepted": _fixed("accepted by {agent}"),
+    "granted": _fixed("claimed by {agent} ({profile}, token {token})"),
+    "reported": _reported,
+    "decision": lambda agent, data: f"{agent} decided: {data['decision']}",
+    "artifact": _fixed("{agent} made {filename}"),
+    "message": lambda agent, data: f"{agent} wrote: {data['text']}",
+    "warning": _fixed("{agent} was warned: its lease is about to expire"),
+    "stuck": _fixed("{agent} renewed {renewals} times without finishing: flagged as stuck"),
+    "max_renewals": _fixed("{agent} reached {renewals} renewals, the maximum: flagged"),
+    "offer_expired": _fixed("the offer to {agent} was not accepted in time"),
+    "recovered": lambda agent, data: f"recovered from {agent} ({data['reason']}): {recovery_numbers(data)}",
+    "returned": lambda agent, data: f"{agent} proved to be alive {_s(data['after_ms'] / 1000)} after its recovery",
+    "healed": _fixed("{agent} came back and took the task up again ({note})"),
+    "released": _with_message("released by {agent}"),
+    "blocked": _fixed("blocked by {agent}: {reason}"),
+    "unblocked": _fixed("unblocked by {agent}"),
+    "escalated": _fixed("{agent} {reason}"),
+    "revoked": _fixed("taken away from {agent} ({reason}) by {by}"),
+    "failed": _with_message("{agent} failed; {attempts} attempts used, now {status}"),
+    "canceled": _with_message("canceled by {agent}"),
+    "late": _fixed("a late {status} of {agent} was recorded"),
+    "completed": _with_message("completed by {agent}"),
+    "reopened": _fixed("reopened by {agent}"),
+    "requeued": _fixed("requeued by {agent}"),
+    "registered": _fixed("{agent} registered (incarnation {incarnation})"),
+    "departed": _fixed("{agent} departed: {reason}"),
+    "linked": _fixed("{agent} linked ({link})"),
+    "unlinked": _fixed("{agent} lost a link ({link})"),
+    "died": _fixed("{agent} died (incarnation {incarnation})"),
+    "server_started": _fixed("server {server} started; lifted {lifted} leases"),
+    "project_created": _fixed("project {project} created"),
+    "configured": lambda agent, data: f"settings of {data['project'] or 'the store'} changed",
+}
+
+
+def sentence(event: Event) -> str:
+    """One event, told. A kind written by a newer version is shown by its name."""
+    tell = SENTENCES.get(event.kind)
+    return event.kind if tell is None else tell(event.agent_id or "", json.loads(event.data))

@@ -1,0 +1,437 @@
+"""Giving work out: offer, accept, claim, next.
+
+A claim names its task; `claim_next` and `offer` take the best that is ready. An offer becomes a holding when it is
+accepted; a claim is both in one step. Each first recovers what it finds due, so that nothing needs to be running in
+between for a dead holder's task to be taken.
+"""
+
+from __future__ import annotations
+
+from tenure.core import assignment, inputs
+from tenure.core.deadline import live, seen
+from tenure.core.errors import Refused, refuse
+from tenure.core.model import DEFAULT_PROJECT, Agent, Task
+from tenure.core.phases import term_for
+from tenure.core.profiles import profile_named, ttl_for
+from tenure.core.record import Record
+from tenure.engine import change, holding, idempotency, ledger, load, recovery
+from tenure.engine.agents import ensure_agent
+from tenure.engine.callers import CALLER
+from tenure.engine.verb import query, verb
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Required, TypedDict, Unpack
+
+    from tenure.core.model import Handoff, Lease, LeaseState, Message
+    from tenure.core.profiles import Profile
+    from tenure.core.settings import Settings
+    from tenure.engine.callers import CallerArgs
+    from tenure.store.store import Transaction
+
+    class ClaimantArgs(TypedDict, total=False):
+        """The keyword arguments of CLAIMANT."""
+
+        agent_id: Required[str]
+        incarnation: int | None
+        project_id: str | None
+        profile: str
+        ttl_s: int | None
+        default_ttl_s: int | None
+        capabilities: Sequence[str] | None
+        idempotency_key: str | None
+        server_id: str | None
+
+
+KINDS_MAX = 16
+OFFERS_MAX = 100
+
+
+class Grant(Record):
+    """What a claimant receives."""
+
+    lease: Lease
+    task: Task
+    # Open, unexpired handoffs, newest first: what the previous holders leave to this one.
+    handoffs: tuple[Handoff, ...] = ()
+    # What this agent has not yet read in the task's thread.
+    messages: tuple[Message, ...] = ()
+    # True when this is a lease the agent already had (a retried request, or a holder asking for its next task).
+    resumed: bool = False
+
+
+# The arguments by which every way of giving work out is told who asks, and for what terms.
+CLAIMANT = {
+    "agent_id": inputs.ident,
+    "incarnation": CALLER["incarnation"],
+    "project_id": CALLER["project_id"],
+    "profile": inputs.ident,
+    "ttl_s": inputs.optional(inputs.ttl_s),
+    "default_ttl_s": inputs.optional(inputs.ttl_s),
+    "capabilities": inputs.optional(inputs.capabilities),
+    "idempotency_key": inputs.key,
+    "server_id": inputs.optional(inputs.ident),
+}
+
+
+class Claimant(Record):
+    """Who asks, as it came in. `ttl_s` is this request's word, `default_ttl_s` its environment's."""
+
+    agent_id: str
+    profile: str = "cli"
+    incarnation: int | None = None
+    project_id: str | None = None
+    ttl_s: int | None = None
+    default_ttl_s: int | None = None
+    capabilities: Sequence[str] | None = None
+    idempotency_key: str | None = None
+    server_id: str | None = None
+
+
+class Request(Record):
+    """A claimant, checked against the store."""
+
+    asked: Claimant
+    agent: Agent
+    project_id: str
+    profile: Profile
+    settings: Settings
+
+
+@verb(task_id=inputs.ident, **CLAIMANT)
+def claim(tx: Transaction, *, task_id: str, **claimant: Unpack[ClaimantArgs]) -> Grant | Refused:
+    """Take one named task, if the assignment filter lets this agent have it."""
+    asked = Claimant(**claimant)
+    task = load.task_named(tx, task_id, asked.project_id)
+    if isinstance(task, Refused):
+        return task
+    request = _request(tx, asked, task.project_id)
+    if isinstance(request, Refused):
+        return request
+    key = _key(request, "claim", task_id=task_id)
+    known = idempotency.replay(tx, key)
+    if known is not None:
+        return known if isinstance(known, Refused) else _answer(tx, known, resumed=True)
+    task = recovery.recover_due(tx, task)
+    refused = refusal_to_give(tx, task, asked.agent_id, asked.capabilities, request.settings)
+    if refused is not None:
+        return refused
+    lease = _give(tx, task, request, state="active")
+    if isinstance(lease, Refused):
+        return lease
+    idempotency.remember(tx, key, lease)
+    return _answer(tx, lease, resumed=False)
+
+
+@verb(**CLAIMANT, preferred_kinds=inputs.each(inputs.kind, most=KINDS_MAX), resume=inputs.flag)
+def claim_next(
+    tx: Transaction,
+    *,
+    preferred_kinds: Sequence[str] = (),
+    resume: bool = False,
+    **claimant: Unpack[ClaimantArgs],
+) -> Grant | Refused:
+    """Take the best ready task. With `resume`, an agent that already holds one gets that one back."""
+    asked = Claimant(**claimant)
+    request = _request(tx, asked, asked.project_id or _project_of(tx, asked.agent_id))
+    if isinstance(request, Refused):
+        return request
+    if resume:
+        held = _resumed(tx, request)
+        if held is not None:
+            return held
+    given = _give_next(tx, "claim_next", request, preferred_kinds, 1, "active")
+    return given if isinstance(given, Refused) else given[0]
+
+
+@verb(**CLAIMANT, preferred_kinds=inputs.each(inputs.kind, most=KINDS_MAX), max_tasks=inputs.whole(1, OFFERS_MAX))
+def offer(
+    tx: Transaction,
+    *,
+    preferred_kinds: Sequence[str] = (),
+    max_tasks: int = 1,
+    **claimant: Unpack[ClaimantArgs],
+) -> tuple[Grant, ...] | Refused:
+    """Reserve ready tasks for a worker until it accepts them. An offer creates no obligation."""
+    claimant.setdefault("profile", "worker")
+    asked = Claimant(**claimant)
+    request = _request(tx, asked, asked.project_id or _project_of(tx, asked.agent_id))
+    if isinstance(request, Refused):
+        return request
+    return _give_next(tx, "offer", request, preferred_kinds, max_tasks, "offered")
+
+
+@verb(**CALLER)
+def accept(
+    tx: Transaction,
+    **caller: Unpack[CallerArgs],
+) -> Grant | Refused:
+    """Turn an offer into a holding: the obligation begins here."""
+    held = holding.find(tx, holding.Caller(**caller))
+    if isinstance(held, Refused):
+        return held
+    if isinstance(held, holding.Lost):
+        return held.refusal
+    if held.lease.state == "active":
+        return refuse("already_accepted", f"Lease {held.lease.lease_id} is accepted.", lease_id=held.lease.lease_id)
+    settings = holding.settings_of(tx, held.task)
+    task = ledger.accept(tx, held.task, held.lease, settings=settings)
+    lease = take_up(tx, task, held.lease)
+    return _answer(tx, lease, resumed=False)
+
+
+@query(agent_id=inputs.ident)
+def leases_of(tx: Transaction, *, agent_id: str) -> tuple[Lease, ...] | Refused:
+    """The live leases of an agent: what a restarted worker finds of its own."""
+    if load.agent_named(tx, agent_id) is None:
+        return refuse("agent_not_found", f"Nobody is registered as {agent_id}.", agent_id=agent_id)
+    return tuple(lease for lease in load.unended_of_agent(tx, agent_id) if live(lease, tx.now_ms))
+
+
+def take_up(tx: Transaction, task: Task, lease: Lease) -> Lease:
+    """Write an acceptance: lease active, task in progress. `task` carries the accepted receipt's head."""
+    accepted = lease.replace(state="active", accepted_at_ms=tx.now_ms, seen_at_ms=tx.now_ms)
+    tx.do("accept_lease", **accepted.as_dict())
+    _take(tx, task, accepted, unended=len(load.unended_of_task(tx, task.key)))
+    change.record(tx, "accepted", lease=accepted, token=accepted.token)
+    return accepted
+
+
+def refusal_to_give(
+    tx: Transaction, task: Task, agent_id: str, capabilities: Sequence[str] | None, settings: Settings
+) -> Refused | None:
+    """Why this agent may not be given this task now, or None."""
+    for condition in assignment.conditions(
+        task,
+        agent_id=agent_id,
+        capabilities=capabilities,
+        reserved_owner=settings.reserved_owner,
+        unmet=load.unmet_ids(tx, task),
+        live_leases=load.live_of_task(tx, task.key),
+        now_ms=tx.now_ms,
+    ):
+        if condition.refusal is not None:
+            return condition.refusal
+    return None
+
+
+def _request(tx: Transaction, asked: Claimant, project_id: str) -> Request | Refused:
+    settings = load.settings_for(tx, project_id)
+    if isinstance(settings, Refused):
+        return settings
+    profile = profile_named(asked.profile, settings)
+    if isinstance(profile, Refused):
+        return profile
+    agent = ensure_agent(
+        tx, asked.agent_id, asked.incarnation, project_id=project_id, profile=profile, settings=settings
+    )
+    if isinstance(agent, Refused):
+        return agent
+    return Request(asked=asked, agent=agent, project_id=project_id, profile=profile, settings=settings)
+
+
+def _project_of(tx: Transaction, agent_id: str) -> str:
+    agent = load.agent_named(tx, agent_id)
+    return DEFAULT_PROJECT if agent is None else agent.project_id
+
+
+def _key(request: Request, verb_name: str, **arguments: Any) -> idempotency.Key | None:
+    asked = request.asked
+    return idempotency.Key.of(
+        request.project_id,
+        asked.agent_id,
+        verb_name,
+        asked.idempotency_key,
+        profile=asked.profile,
+        ttl_s=asked.ttl_s,
+        capabilities=asked.capabilities,
+        **arguments,
+    )
+
+
+def _resumed(tx: Transaction, request: Request) -> Grant | None:
+    """The lease the agent already holds in this project, taken over by its present incarnation."""
+    for lease in load.unended_of_agent(tx, request.agent.agent_id):
+        if lease.project_id == request.project_id and live(lease, tx.now_ms):
+            after = seen(lease, tx.now_ms, extends=bool(lease.touch_extends))
+            after = change.extend(tx, lease, after.replace(incarnation=request.agent.incarnation))
+            return _answer(tx, after, resumed=True)
+    return None
+
+
+def _give_next(
+    tx: Transaction,
+    verb_name: str,
+    request: Request,
+    preferred_kinds: Sequence[str],
+    max_tasks: int,
+    state: LeaseState,
+) -> tuple[Grant, ...] | Refused:
+    key = _key(request, verb_name, preferred_kinds=preferred_kinds, max_tasks=max_tasks)
+    known = idempotency.replay(tx, key)
+    if known is not None:
+        return known if isinstance(known, Refused) else (_answer(tx, known, resumed=True),)
+    # Nobody else may be running: what is due must be on offer before the best is chosen.
+    if recovery.advance_timers(tx, recovery.TIMERS_AT_ONCE).fired:
+        tx.settle()
+    grants: list[Grant] = []
+    while len(grants) < max_tasks:
+        task = _best(tx, request, preferred_kinds)
+        if task is None:
+            break
+        lease = _give(tx, task, request, state=state)
+        if isinstance(lease, Refused):
+            return lease
+        if not grants:
+            idempotency.remember(tx, key, lease)
+        grants.append(_answer(tx, lease, resumed=False))
+    return tuple(grants) or _nothing_ready(tx, request)
+
+
+def _nothing_ready(tx: Transaction, request: Request) -> Refused:
+    row = tx.one("next_wake")
+    return refuse(
+        "nothing_ready",
+        f"No task in project {request.project_id} is ready for {request.agent.agent_id}.",
+        project_id=request.project_id,
+        # The nearest instant at which a lease may end or a task's wait is over; new work can come sooner.
+        next_change_ms=None if row is None else max(0, row["wake_at_ms"] - tx.now_ms),
+    )
+
+
+def _best(tx: Transaction, request: Request, preferred_kinds: Sequence[str]) -> Task | None:
+    """The first of: work kept for this agent, work of a preferred kind, any work. A bounded number of index seeks."""
+    values = {"project_id": request.project_id, "agent_id": request.agent.agent_id}
+    row = tx.one("kept_for", **values)
+    if row is not None and assignment.satisfies(row["requires"], request.asked.capabilities):
+        return Task(**row)
+    values["sets"] = _sets(tx, request)
+    for kind in preferred_kinds:
+        row = tx.one("ready_of_kind", kind=kind, **values)
+        if row is not None:
+            return Task(**row)
+    row = tx.one("ready", **values)
+    return None if row is None else Task(**row)
+
+
+def _sets(tx: Transaction, request: Request) -> str:
+    """The capability sets this claimant satisfies, as the JSON list that the ready queries seek one by one."""
+    found = [row["requires"] for row in tx.all("requirement_sets", project_id=request.project_id)]
+    fitting = [requires for requires in found if assignment.satisfies(requires, request.asked.capabilities)]
+    # Capabilities are identifiers, so that plain quoting is JSON; the json module would cost a claim 6 ms to import.
+    return "[" + ",".join(f'"{requires}"' for requires in fitting) + "]"
+
+
+def _give(tx: Transaction, task: Task, request: Request, *, state: LeaseState, **carried: Any) -> Lease | Refused:
+    """Write the lease, the acceptance if there is one, and the task's new state."""
+    terms = terms_of(
+        task, request.profile, request.settings, request.asked.ttl_s, request.asked.default_ttl_s, **carried
+    )
+    if isinstance(terms, Refused):
+        return terms
+    unended = load.unended_of_task(tx, task.key)
+    taken = {lease.slot for lease in unended}
+    lease = change.grant(
+        tx,
+        task,
+        request.agent,
+        request.profile,
+        request.settings,
+        state=state,
+        slot=next(slot for slot in range(task.slots) if slot not in taken),
+        term_ms=terms[0],
+        grace_ms=terms[1],
+        server_id=request.asked.server_id,
+        **carried,
+    )
+    task = task.replace(last_token=lease.token)
+    if state == "active":
+        task = ledger.accept(tx, task, lease, settings=request.settings)
+        _take(tx, task, lease, unended=len(unended) + 1)
+    else:
+        change.save_task(tx, task, unended=len(unended) + 1)
+    kind = "granted" if state == "active" else "offered"
+    change.record(tx, kind, lease=lease, token=lease.token, profile=lease.profile, expires_at_ms=lease.expires_at_ms)
+    return lease
+
+
+def regrant(tx: Transaction, task: Task, agent: Agent, last: Lease, settings: Settings) -> Lease:
+    """Give a free task back to the holder that was wrongly declared dead, with phase and cadence kept."""
+    profile = recovery.profile_of(last, settings)
+    asked = Claimant(
+        agent_id=agent.agent_id,
+        profile=last.profile,
+        ttl_s=last.term_ms // 1000 if last.fixed else None,
+        server_id=last.server_id,
+    )
+    request = Request(asked=asked, agent=agent, project_id=task.project_id, profile=profile, settings=settings)
+    lease = _give(
+        tx,
+        task,
+        request,
+        state="active",
+        renewals=last.renewals,
+        reports=last.reports,
+        progress=last.progress,
+        message=last.message,
+        mark_gaps=last.mark_gaps,
+        marked_at_ms=last.marked_at_ms,
+        cadence_ms=last.cadence_ms,
+    )
+    assert not isinstance(lease, Refused)
+    return lease
+
+
+def terms_of(
+    task: Task,
+    profile: Profile,
+    settings: Settings,
+    ttl_s: int | None,
+    default_ttl_s: int | None,
+    *,
+    reports: int = 0,
+    progress: int = 0,
+    renewals: int = 0,
+    **_: Any,
+) -> tuple[int, int] | Refused:
+    """The lease's term and grace, in milliseconds."""
+    if profile.fixed:
+        by_type = settings.task_types.get(task.kind, {}).get("lease_duration_s")
+        ttl = ttl_for(
+            profile, explicit_s=ttl_s, task_s=task.lease_duration_s, type_s=by_type, environment_s=default_ttl_s
+        )
+        return ttl if isinstance(ttl, Refused) else (ttl * 1000, 0)
+    term = term_for(
+        settings.task_lease,
+        reports=reports,
+        progress=progress,
+        renewals=renewals,
+        estimated_hours=task.estimated_hours,
+        priority=task.priority,
+        complexity=task.complexity,
+    )
+    return term.term_ms, term.grace_ms
+
+
+def _take(tx: Transaction, task: Task, lease: Lease, *, unended: int) -> Task:
+    """The task as its accepted holder's."""
+    assigned = task.assigned_to if task.status == "in_progress" and task.assigned_to else lease.agent_id
+    taken = task.replace(status="in_progress", assigned_to=assigned, owner="agent", retry_at_ms=0, blocked_reason="")
+    return change.save_task(tx, taken, unended=unended)
+
+
+def _answer(tx: Transaction, lease: Lease, *, resumed: bool) -> Grant:
+    task = load.task_by_key(tx, lease.task_key)
+    shown = load.handoffs_of(tx, task.key)
+    messages = read_thread(tx, task.key, lease.agent_id) if lease.state == "active" else []
+    return Grant(lease=lease, task=task, handoffs=tuple(shown), messages=tuple(messages), resumed=resumed)
+
+
+def read_thread(tx: Transaction, task_key: int, agent_id: str) -> list[Message]:
+    """What the agent has not read of a thread; reading it is noted."""
+    row = tx.one("read_up_to", agent_id=agent_id, task_key=task_key)
+    messages = load.thread_of(tx, task_key, after=row["seq"] if row else 0)
+    if messages:
+        tx.do("mark_read", agent_id=agent_id, task_key=task_key, seq=messages[-1].seq)
+    return [message for message in messages if message.sender != agent_id]

@@ -1,0 +1,134 @@
+"""Why: the story of a task in order, and every condition of the assignment filter with its verdict."""
+
+from __future__ import annotations
+
+from tenure.core import assignment, inputs, instructions
+from tenure.core.deadline import median_gap_ms
+from tenure.core.errors import Refused
+from tenure.core.model import Event
+from tenure.core.phases import phase_of
+from tenure.core.record import Record
+from tenure.core.story import sentence
+from tenure.engine import holding, load, observe
+from tenure.engine.verb import query
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tenure.core.assignment import Condition
+    from tenure.core.model import Lease, Task
+    from tenure.store.store import Transaction
+
+
+class Line(Record):
+    """One sentence of the story."""
+
+    at_ms: int
+    text: str
+
+
+class Explanation(Record):
+    """What a person asking "why?" is told."""
+
+    view: observe.TaskView
+    conditions: tuple[Condition, ...]
+    story: tuple[Line, ...]
+
+
+@query(
+    task_id=inputs.ident,
+    project_id=inputs.optional(inputs.ident),
+    agent_id=inputs.optional(inputs.ident),
+    capabilities=inputs.optional(inputs.capabilities),
+    limit=inputs.limit,
+)
+def why(
+    tx: Transaction,
+    *,
+    task_id: str,
+    project_id: str | None = None,
+    agent_id: str | None = None,
+    capabilities: Sequence[str] | None = None,
+    limit: int = 200,
+) -> Explanation | Refused:
+    """Why the task is where it is, and why it is or is not given to this agent (or to anyone)."""
+    task = load.task_named(tx, task_id, project_id)
+    if isinstance(task, Refused):
+        return task
+    view = observe.views_of(tx, [task])[0]
+    told = [
+        Line(at_ms=event.at_ms, text=sentence(event))
+        for event in reversed([Event(**row) for row in tx.all("events_of_task", task_key=task.key, limit=limit)])
+    ]
+    present = [Line(at_ms=lease.seen_at_ms, text=_holding(lease, tx.now_ms)) for lease in view.leases]
+    return Explanation(
+        view=view, conditions=tuple(_conditions(tx, task, agent_id, capabilities)), story=(*told, *present)
+    )
+
+
+def _conditions(
+    tx: Transaction, task: Task, agent_id: str | None, capabilities: Sequence[str] | None
+) -> list[Condition]:
+    return assignment.conditions(
+        task,
+        agent_id=agent_id,
+        capabilities=capabilities,
+        reserved_owner=holding.settings_of(tx, task).reserved_owner,
+        unmet=load.unmet_ids(tx, task),
+        live_leases=load.live_of_task(tx, task.key),
+        now_ms=tx.now_ms,
+    )
+
+
+def _holding(lease: Lease, now_ms: int) -> str:
+    """The present holder's touches, summarised, and how long it has."""
+    left_s = max(0, lease.recover_at_ms - now_ms) / 1000
+    median = median_gap_ms(lease)
+    rhythm = "" if median is None else f", a mark every {median / 1000:g} s"
+    return (
+        f"{lease.agent_id} called {lease.touches} times{rhythm}; counts as dead in {left_s:g} s without a sign of life"
+    )
+
+
+@query(task_id=inputs.ident, project_id=inputs.optional(inputs.ident), agent_id=inputs.optional(inputs.ident))
+def briefing(
+    tx: Transaction, *, task_id: str, project_id: str | None = None, agent_id: str | None = None
+) -> str | Refused:
+    """The layered instructions for a task, as its holder (or the next one) would be given them."""
+    task = load.task_named(tx, task_id, project_id)
+    if isinstance(task, Refused):
+        return task
+    settings = holding.settings_of(tx, task)
+    lease = next((held for held in load.live_of_task(tx, task.key) if agent_id in (None, held.agent_id)), None)
+    parts = instructions.Briefing(
+        task=task,
+        now_ms=tx.now_ms,
+        handoffs=load.handoffs_of(tx, task.key),
+        lease=lease,
+        phase="" if lease is None or lease.fixed else phase_of(lease.reports, lease.progress),
+        branch=settings.branch_prefix + agent_id if agent_id else "",
+        dependencies=_dependencies(tx, task),
+        dependants=[instructions.Dependant(**row) for row in tx.all("dependants_of", task_key=task.key)],
+        decisions=tx.all("decisions_of", task_key=task.key, limit=20),
+        artifacts=tx.all("artifacts_of", task_key=task.key, limit=20),
+        messages=load.thread_of(tx, task.key),
+    )
+    return instructions.build(parts, settings.instruction_budget_tokens)
+
+
+def _dependencies(tx: Transaction, task: Task) -> list[instructions.Dependency]:
+    found = []
+    for row in tx.all("needs_of", task_key=task.key):
+        if row["needs_key"] is None:
+            continue
+        found.append(
+            instructions.Dependency(
+                task_id=row["needs_id"],
+                title=row["title"],
+                status=row["status"],
+                decisions=tx.all("decisions_of", task_key=row["needs_key"], limit=10),
+                artifacts=tx.all("artifacts_of", task_key=row["needs_key"], limit=10),
+            )
+        )
+    return found

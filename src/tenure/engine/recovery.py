@@ -1,0 +1,205 @@
+"""Recovery: taking back what a dead holder held. One transaction, which anyone may run, and only one can win.
+
+In that transaction the lease ends, the task returns to the queue (or is declared dead, or quarantined, as its profile
+says), the handoff is written and appended to the task's thread, an escalation goes to the ledger if the lease had been
+accepted, and an event is left. A second runner finds an ended lease and does nothing.
+"""
+
+from __future__ import annotations
+
+from tenure.core import handoff as handoffs
+from tenure.core import inputs
+from tenure.core import recovery as rules
+from tenure.core.deadline import PULSE_VALID_MS, is_deaf, live, warn_at_ms
+from tenure.core.errors import Refused
+from tenure.core.ids import ulid
+from tenure.core.profiles import profile_named
+from tenure.core.record import Record
+from tenure.engine import change, ledger, load
+from tenure.engine.verb import verb
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tenure.core.model import Handoff, Lease, Task
+    from tenure.core.profiles import Profile
+    from tenure.core.settings import Settings
+    from tenure.store.store import Transaction
+
+# How many timers one transaction looks at: a bound on how long it holds the write lock.
+TIMERS_AT_ONCE = 32
+
+
+class Advanced(Record):
+    """What a look at the timers found."""
+
+    fired: int = 0
+    recovered: int = 0
+    offers_expired: int = 0
+    warned: int = 0
+    promoted: int = 0
+    # The next instant of interest, or None when nothing waits.
+    next_wake_ms: int | None = None
+
+
+@verb(limit=inputs.limit)
+def advance(tx: Transaction, *, limit: int = TIMERS_AT_ONCE) -> Advanced:
+    """Do what is due: recover, expire offers, warn, and put tasks whose time has come into the ready index."""
+    found = advance_timers(tx, limit)
+    row = tx.one("next_wake")
+    return found.replace(next_wake_ms=row["wake_at_ms"] if row else None)
+
+
+def advance_timers(tx: Transaction, limit: int) -> Advanced:
+    """The work of `advance`, for verbs that must not act on a stale queue."""
+    counts = dict.fromkeys(("recovered", "offers_expired", "warned", "promoted"), 0)
+    due = tx.all("due_timers", now_ms=tx.now_ms, limit=limit)
+    for timer in due:
+        if timer["kind"] == "task":
+            _promote(tx, int(timer["ref"]))
+            counts["promoted"] += 1
+            continue
+        lease = load.lease_by_id(tx, timer["ref"])
+        assert lease is not None
+        if not live(lease, tx.now_ms):
+            counts["offers_expired" if lease.state == "offered" else "recovered"] += 1
+            recover(tx, lease)
+        else:
+            counts["warned"] += _look_at(tx, lease)
+    return Advanced(fired=len(due), **counts)
+
+
+def recover_due(tx: Transaction, task: Task) -> Task:
+    """Recover whatever is due on this task, and keep that whatever the caller decides next."""
+    due = [lease for lease in load.unended_of_task(tx, task.key) if not live(lease, tx.now_ms)]
+    if not due:
+        return task
+    for lease in due:
+        recover(tx, lease)
+    tx.settle()
+    return load.task_by_key(tx, task.key)
+
+
+def recover(tx: Transaction, lease: Lease) -> None:
+    """Take a task back from a holder that is not live any more. The caller has established that."""
+    task = load.task_by_key(tx, lease.task_key)
+    settings = load.settings_for(tx, task.project_id)
+    assert not isinstance(settings, Refused)
+    unended = len(load.unended_of_task(tx, task.key)) - 1
+    if lease.state == "offered":
+        change.end(tx, lease, "expired", "not_accepted")
+        change.save_task(tx, task, unended=unended)
+        change.record(tx, "offer_expired", lease=lease)
+        return
+    reason = "process_exited" if lease.death_at_ms is not None else "lease_expired"
+    change.end(tx, lease, "expired", reason)
+    tx.do("lose_lease", agent_id=lease.agent_id, lease_id=lease.lease_id)
+    tx.do("count", name="recoveries", by=1)
+    profile = profile_of(lease, settings)
+    verdict = rules.after_recovery(task, profile, tx.now_ms)
+    task = hand_over(tx, task, lease, reason, settings, attempts=verdict.attempts)
+    task = ledger.escalate(tx, task, "lease_expired", settings=settings, lease=lease)
+    if verdict.escalation:
+        task = ledger.escalate(tx, task, verdict.escalation, settings=settings, lease=lease, terminal=verdict.terminal)
+    task = return_task(tx, task, verdict, unended=unended)
+    change.record(tx, "recovered", lease=lease, reason=reason, status=task.status, **rules.numbers(lease, tx.now_ms))
+    tx.recovered.append((lease.agent_id, lease.task_id))
+
+
+def return_task(tx: Transaction, task: Task, verdict: rules.Verdict, *, unended: int) -> Task:
+    """Apply the verdict on a lost or failed attempt: back to the queue, dead, or quarantined."""
+    counted = task.replace(
+        attempts=verdict.attempts, silent_recoveries=verdict.silent_recoveries, evidence=verdict.evidence
+    )
+    if unended:
+        # Another slot's holder is still at work: the task stays in progress with it.
+        return change.save_task(tx, counted.replace(assigned_to=_first_holder(tx, task)), unended=unended)
+    returned = counted.replace(
+        status=verdict.status,
+        assigned_to=None,
+        owner=None,
+        retry_at_ms=verdict.retry_at_ms,
+        blocked_reason=verdict.blocked_reason,
+    )
+    return change.save_task(tx, returned, unended=0)
+
+
+def _first_holder(tx: Transaction, task: Task) -> str | None:
+    holders = load.unended_of_task(tx, task.key)
+    return holders[0].agent_id if holders else None
+
+
+def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: Settings, *, attempts: int) -> Task:
+    """Write the handoff of an ended lease and append it to the task's thread."""
+    handoff = handoffs.build(
+        handoff_id=ulid(tx.now_ms, tx.random(10)),
+        task=task,
+        lease=lease,
+        now_ms=tx.now_ms,
+        reason=reason,
+        prefix=settings.branch_prefix,
+        handoff_hours=settings.handoff_hours,
+        attempts=attempts,
+        decisions=tx.all("decisions_of", task_key=task.key, limit=20),
+        artifacts=tx.all("artifacts_of", task_key=task.key, limit=20),
+    )
+    tx.do("add_handoff", **handoff.as_dict())
+    post(tx, task, sender=ledger.SOURCE, kind="handoff", text=_summary(handoff))
+    return task
+
+
+def _summary(handoff: Handoff) -> str:
+    return (
+        f"Taken back from {handoff.recovered_from_agent} ({handoff.recovery_reason}) at {handoff.previous_progress}% "
+        f"after {handoff.time_spent_minutes} min. Its commits are on {handoff.previous_agent_branch}."
+    )
+
+
+def post(
+    tx: Transaction, task: Task, *, sender: str, text: str, kind: str = "note", recipient: str | None = None
+) -> None:
+    """Append to a task's thread."""
+    tx.do(
+        "add_message",
+        at_ms=tx.now_ms,
+        project_id=task.project_id,
+        task_key=task.key,
+        task_id=task.task_id,
+        sender=sender,
+        recipient=recipient,
+        kind=kind,
+        text=text,
+    )
+
+
+def profile_of(lease: Lease, settings: Settings) -> Profile:
+    """The policy of a lease's profile. One that was removed from the settings leaves its leases to the base rules."""
+    profile = profile_named(lease.profile, settings)
+    if isinstance(profile, Refused):
+        profile = profile_named("worker" if lease.fixed else "agent", settings)
+        assert not isinstance(profile, Refused)
+    return profile
+
+
+def _promote(tx: Transaction, key: int) -> None:
+    """A task's waiting time is over."""
+    tx.do("promote", key=key, now_ms=tx.now_ms)
+    row = tx.one("task_by_key", key=key)
+    if row is not None and row["waiting"]:
+        tx.do("set_timer", kind="task", ref=str(key), wake_at_ms=max(row["not_before_ms"], row["retry_at_ms"]))
+    else:
+        tx.do("drop_timer", kind="task", ref=str(key))
+
+
+def _look_at(tx: Transaction, lease: Lease) -> int:
+    """A live lease's timer fired: warn if it is time to, and set the timer to the next instant of interest."""
+    if is_deaf(lease, tx.now_ms) and lease.recover_at_ms <= tx.now_ms:
+        # Nobody could have heard this holder. Look again when its server may have been heard.
+        change.rearm(tx, lease, tx.now_ms + PULSE_VALID_MS)
+        return 0
+    warn_at = warn_at_ms(lease)
+    if warn_at is not None and warn_at <= tx.now_ms:
+        change.record(tx, "warning", lease=lease, expires_at_ms=lease.expires_at_ms)
+        change.rearm(tx, lease.replace(warned=1))
+        return 1
+    change.rearm(tx, lease)
+    return 0

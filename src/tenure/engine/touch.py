@@ -1,0 +1,68 @@
+"""Touch: a sign of life. The one verb that must start hardly slower than Python, because hooks call it on every tool use.
+
+It therefore imports nothing but the deadline and the store. A touch extends the agent's live leases by their present
+terms, and clears or sets an announced silence. A holder that was declared dead is only told.
+"""
+
+from __future__ import annotations
+
+from tenure.core import inputs
+from tenure.core.deadline import live, seen
+from tenure.core.errors import Refused
+from tenure.core.record import Record
+from tenure.engine import change, load
+from tenure.engine.callers import CALLER, known_agent
+from tenure.engine.verb import verb
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tenure.core.model import Lease
+    from tenure.store.store import Transaction
+
+EXPECT_SILENCE_S = inputs.whole(0, 86_400)
+
+
+class Touched(Record):
+    """What the touch reached: the leases the agent holds, and the one it lost since it was last told."""
+
+    agent_id: str
+    leases: tuple[Lease, ...]
+    lost: Lease | None = None
+
+
+@verb(
+    agent_id=inputs.ident,
+    incarnation=CALLER["incarnation"],
+    expect_silence_s=EXPECT_SILENCE_S,
+    server_id=inputs.optional(inputs.ident),
+)
+def touch(
+    tx: Transaction,
+    *,
+    agent_id: str,
+    incarnation: int | None = None,
+    expect_silence_s: int = 0,
+    server_id: str | None = None,
+) -> Touched | Refused:
+    """The agent is alive. Extends what it holds, unless only heartbeats do."""
+    agent = known_agent(tx, agent_id, incarnation)
+    if isinstance(agent, Refused):
+        return agent
+    leases = []
+    for lease in load.unended_of_agent(tx, agent_id):
+        if not live(lease, tx.now_ms):
+            continue
+        after = seen(lease, tx.now_ms, extends=bool(lease.touch_extends), expect_silence_ms=expect_silence_s * 1000)
+        if server_id is not None:
+            after = after.replace(server_id=server_id)
+        leases.append(change.extend(tx, lease, after))
+    tx.do("see_agent", agent_id=agent_id, now_ms=tx.now_ms)
+    lost = None
+    if agent.lost_lease_id is not None:
+        from tenure.engine.holding import note_return
+
+        lost = load.lease_by_id(tx, agent.lost_lease_id)
+        if lost is not None:
+            note_return(tx, agent, lost)
+        tx.do("told_lost", agent_id=agent_id)
+    return Touched(agent_id=agent_id, leases=tuple(leases), lost=lost)

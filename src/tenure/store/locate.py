@@ -1,0 +1,79 @@
+"""Where a repository's database is: `--store`, else TENURE_STORE, else through git's common directory.
+
+Every worktree of a repository shares one common directory, so every agent in its own worktree sees the same tasks. Git
+itself is not run for this: starting it would cost more than the verb.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DATABASE = "tenure.db"
+
+
+def store_location(explicit: str | None, environ: Mapping[str, str], start: str) -> str | None:
+    """The store's path or address, or None when there is neither a setting nor a place for one."""
+    named = explicit or environ.get("TENURE_STORE")
+    if named:
+        return named if "://" in named else os.path.abspath(named)
+    common = git_common_dir(start, environ)
+    if common is not None:
+        return os.path.join(common, "tenure", DATABASE)
+    return _outside_git(start)
+
+
+def git_common_dir(start: str, environ: Mapping[str, str]) -> str | None:
+    """The common directory of the repository around `start`, or None outside any."""
+    if environ.get("GIT_COMMON_DIR"):
+        return os.path.abspath(environ["GIT_COMMON_DIR"])
+    if environ.get("GIT_DIR"):
+        return _common_of(os.path.abspath(environ["GIT_DIR"]))
+    directory = os.path.abspath(start)
+    while True:
+        entry = os.path.join(directory, ".git")
+        if os.path.isdir(entry):
+            return _common_of(entry)
+        if os.path.isfile(entry):
+            return _common_of(_linked(entry, directory))
+        if _is_git_dir(directory):
+            return _common_of(directory)
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return None
+        directory = parent
+
+
+def _linked(entry: str, directory: str) -> str:
+    """The git directory that a `.git` file (a worktree's or a submodule's) points to."""
+    with open(entry, encoding="utf-8", errors="surrogateescape") as file:
+        target = file.read().strip().removeprefix("gitdir:").strip()
+    return os.path.normpath(os.path.join(directory, target))
+
+
+def _common_of(git_dir: str) -> str:
+    try:
+        with open(os.path.join(git_dir, "commondir"), encoding="utf-8", errors="surrogateescape") as file:
+            return os.path.normpath(os.path.join(git_dir, file.read().strip()))
+    except OSError:
+        return git_dir
+
+
+def _is_git_dir(directory: str) -> bool:
+    """A bare repository, or the inside of a .git directory."""
+    return os.path.isfile(os.path.join(directory, "HEAD")) and os.path.isdir(os.path.join(directory, "objects"))
+
+
+def _outside_git(start: str) -> str | None:
+    directory = os.path.abspath(start)
+    while True:
+        candidate = os.path.join(directory, ".tenure", DATABASE)
+        if os.path.isfile(candidate):
+            return candidate
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return None
+        directory = parent

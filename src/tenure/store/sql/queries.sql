@@ -1,0 +1,630 @@
+-- Every query of the engine, by name (store/queries.py). Written in the SQL that SQLite and PostgreSQL share; a query
+-- that must differ is replaced by one of the same name.
+
+-- fragment: lease_from
+FROM leases l LEFT JOIN servers s ON s.server_id = l.server_id
+
+-- fragment: lease_row
+{lease}, s.pulsed_at_ms AS server_pulsed_at_ms
+
+-- == clock and boots ==
+
+-- name: clock
+SELECT boot_id, wall0_ms, mono0_ms FROM clock WHERE id = 1
+
+-- name: set_clock
+INSERT INTO clock (id, boot_id, wall0_ms, mono0_ms) VALUES (1, :boot_id, :wall0_ms, :mono0_ms)
+ON CONFLICT (id) DO UPDATE SET boot_id = excluded.boot_id, wall0_ms = excluded.wall0_ms, mono0_ms = excluded.mono0_ms
+
+-- name: boot
+SELECT replaced_at_ms FROM boots WHERE boot_id = :boot_id
+
+-- name: know_boot
+INSERT INTO boots (boot_id, replaced_at_ms) VALUES (:boot_id, NULL) ON CONFLICT (boot_id) DO NOTHING
+
+-- name: replace_boot
+UPDATE boots SET replaced_at_ms = :now_ms WHERE boot_id = :old_boot_id AND boot_id <> :boot_id
+
+-- name: forget_boot
+DELETE FROM boots WHERE boot_id = :boot_id
+
+-- Re-anchoring moves everything that is measured from now. What people set by the wall clock (not_before) stays.
+
+-- name: shift_leases
+UPDATE leases SET
+    granted_at_ms = granted_at_ms + :by_ms, accepted_at_ms = accepted_at_ms + :by_ms,
+    expires_at_ms = expires_at_ms + :by_ms, seen_at_ms = seen_at_ms + :by_ms, pulsed_at_ms = pulsed_at_ms + :by_ms,
+    silent_until_ms = silent_until_ms + :by_ms, death_at_ms = death_at_ms + :by_ms,
+    recover_at_ms = recover_at_ms + :by_ms, wake_at_ms = wake_at_ms + :by_ms, marked_at_ms = marked_at_ms + :by_ms
+WHERE state IN ('offered', 'active')
+
+-- name: shift_lease_timers
+UPDATE timers SET wake_at_ms = wake_at_ms + :by_ms WHERE kind = 'lease'
+
+-- name: shift_retries
+UPDATE tasks SET retry_at_ms = retry_at_ms + :by_ms WHERE retry_at_ms > :before_ms
+
+-- name: shift_task_timers
+UPDATE timers SET wake_at_ms = :now_ms WHERE kind = 'task'
+
+-- name: shift_links
+UPDATE links SET pulsed_at_ms = pulsed_at_ms + :by_ms WHERE state = 'up'
+
+-- name: shift_servers
+UPDATE servers SET pulsed_at_ms = pulsed_at_ms + :by_ms
+
+-- name: shift_handoffs
+UPDATE handoffs SET recovery_expires_at_ms = recovery_expires_at_ms + :by_ms
+WHERE state = 'open' AND recovery_expires_at_ms > :before_ms
+
+-- name: shift_agents
+UPDATE agents SET seen_at_ms = seen_at_ms + :by_ms
+
+-- A new boot: one fresh term for every unrecovered lease whose holder was not seen to die.
+
+-- name: reboot_leases
+UPDATE leases SET
+    expires_at_ms = :now_ms + term_ms, seen_at_ms = :now_ms, pulsed_at_ms = NULL, silent_until_ms = NULL, warned = 0,
+    marked_at_ms = CASE WHEN marked_at_ms IS NULL THEN NULL ELSE :now_ms END,
+    death_at_ms = CASE WHEN death_at_ms IS NULL THEN NULL ELSE :now_ms END,
+    recover_at_ms = CASE
+        WHEN death_at_ms IS NOT NULL THEN :now_ms
+        WHEN term_ms + grace_ms > cadence_ms THEN :now_ms + term_ms + grace_ms
+        ELSE :now_ms + cadence_ms END,
+    wake_at_ms = :now_ms
+WHERE state IN ('offered', 'active')
+
+-- name: reboot_timers
+UPDATE timers SET wake_at_ms = :now_ms
+
+-- name: reboot_retries
+UPDATE tasks SET retry_at_ms = :now_ms WHERE retry_at_ms > :now_ms
+
+-- name: reboot_links
+UPDATE links SET state = CASE weak WHEN 1 THEN 'down' ELSE 'dead' END WHERE state = 'up' AND boot_id <> :boot_id
+
+-- name: reboot_servers
+UPDATE servers SET pulsed_at_ms = :now_ms
+
+-- == settings ==
+
+-- name: meta
+SELECT value FROM meta WHERE key = :key
+
+-- name: set_meta
+INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: settings_of
+SELECT (SELECT value FROM meta WHERE key = 'settings') AS store, settings AS project
+FROM projects WHERE project_id = :project_id
+
+-- name: project
+SELECT project_id, name, settings, created_at_ms FROM projects WHERE project_id = :project_id
+
+-- name: projects
+SELECT project_id, name, settings, created_at_ms FROM projects ORDER BY project_id
+
+-- name: add_project
+INSERT INTO projects (project_id, name, settings, created_at_ms)
+VALUES (:project_id, :name, :settings, :created_at_ms)
+
+-- name: set_project_settings
+UPDATE projects SET settings = :settings WHERE project_id = :project_id
+
+-- == tasks ==
+
+-- name: tasks_named
+SELECT {task} FROM tasks t
+WHERE t.task_id = :task_id AND (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id)
+ORDER BY t.project_id LIMIT 10
+
+-- name: task_by_key
+SELECT {task} FROM tasks t WHERE t.key = :key
+
+-- name: task_by_dedupe_key
+SELECT {task} FROM tasks t WHERE t.project_id = :project_id AND t.dedupe_key = :dedupe_key
+
+-- name: add_task
+INSERT INTO tasks ({task_names}) VALUES ({task_values}) RETURNING key
+
+-- name: save_task
+UPDATE tasks SET
+    status = :status, assigned_to = :assigned_to, owner = :owner, progress = :progress, attempts = :attempts,
+    silent_recoveries = :silent_recoveries, evidence = :evidence, open_slots = :open_slots, waiting = :waiting,
+    not_before_ms = :not_before_ms, retry_at_ms = :retry_at_ms, last_token = :last_token,
+    blocked_reason = :blocked_reason, outcome = :outcome, obligation = :obligation, receipt_count = :receipt_count,
+    receipt_hash = :receipt_hash, updated_at_ms = :updated_at_ms, done_at_ms = :done_at_ms, version = :version
+WHERE key = :key
+
+-- name: save_progress
+UPDATE tasks SET
+    progress = :progress, receipt_count = :receipt_count, receipt_hash = :receipt_hash,
+    artifact_count = :artifact_count, updated_at_ms = :updated_at_ms, version = :version
+WHERE key = :key
+
+-- name: edit_task
+UPDATE tasks SET
+    title = :title, body = :body, kind = :kind, priority = :priority, complexity = :complexity,
+    estimated_hours = :estimated_hours, rank_ms = :rank_ms, requires = :requires,
+    lease_duration_s = :lease_duration_s, max_attempts = :max_attempts, principal_ai = :principal_ai,
+    payload_pointer = :payload_pointer, inputs = :inputs, expected_outcome_kind = :expected_outcome_kind,
+    expected_artifact_mime = :expected_artifact_mime
+WHERE key = :key
+
+-- name: delete_task
+DELETE FROM tasks WHERE key = :key
+
+-- name: bury
+INSERT INTO graves (task_key, project_id, task_id, last_token, receipt_count, receipt_hash, deleted_at_ms)
+VALUES (:key, :project_id, :task_id, :last_token, :receipt_count, :receipt_hash, :now_ms)
+
+-- name: grave
+SELECT max(last_token) AS last_token FROM graves WHERE task_id = :task_id AND project_id = :project_id
+
+-- name: promote
+UPDATE tasks SET waiting = 0 WHERE key = :key AND not_before_ms <= :now_ms AND retry_at_ms <= :now_ms
+
+-- name: uncount_recovery
+UPDATE tasks SET
+    attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END,
+    silent_recoveries = CASE WHEN silent_recoveries > 0 THEN silent_recoveries - 1 ELSE 0 END
+WHERE key = :task_key
+
+-- name: list_tasks
+SELECT {task} FROM tasks t
+WHERE t.key > :after
+    AND (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id)
+    AND (CAST(:kind AS TEXT) IS NULL OR t.kind = :kind)
+    AND (CAST(:assigned_to AS TEXT) IS NULL OR t.assigned_to = :assigned_to)
+    AND (CAST(:text AS TEXT) IS NULL OR t.title LIKE :text ESCAPE '\' OR t.task_id LIKE :text ESCAPE '\')
+    AND (CAST(:status AS TEXT) IS NULL OR t.status = :status
+        OR (:status = 'todo' AND t.status = 'in_progress' AND t.owner = 'agent' AND NOT EXISTS (
+            SELECT 1 FROM leases l
+            WHERE l.task_key = t.key AND l.state = 'active' AND l.recover_at_ms > :now_ms)))
+ORDER BY t.key LIMIT :limit
+
+-- name: count_tasks
+SELECT t.status AS status, count(*) AS n FROM tasks t
+WHERE (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id) GROUP BY t.status
+
+-- name: obligations
+SELECT {task} FROM tasks t
+WHERE t.obligation IN ('open', 'overdue') AND t.key > :after
+    AND (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id)
+ORDER BY t.key LIMIT :limit
+
+-- == the ready index ==
+
+-- name: requirement_set
+SELECT requires FROM requirement_sets WHERE project_id = :project_id AND requires = :requires
+
+-- name: requirement_sets
+SELECT requires FROM requirement_sets WHERE project_id = :project_id
+
+-- name: count_requirement_sets
+SELECT count(*) AS n FROM requirement_sets WHERE project_id = :project_id
+
+-- name: add_requirement_set
+INSERT INTO requirement_sets (project_id, requires) VALUES (:project_id, :requires)
+
+-- name: kept_for
+SELECT {task} FROM tasks t
+WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
+    AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
+ORDER BY t.rank_ms LIMIT 1
+
+-- One seek per capability set, then the best of those. An agent is not given a second slot of a task it already holds.
+
+-- name: ready
+SELECT {task} FROM json_each(:sets) wanted CROSS JOIN tasks t
+WHERE t.key = (
+    SELECT r.key FROM tasks r
+    WHERE r.project_id = :project_id AND r.requires = wanted.value
+        AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+        AND (r.slots = 1 OR NOT EXISTS (
+            SELECT 1 FROM leases l
+            WHERE l.task_key = r.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+    ORDER BY r.rank_ms, r.key LIMIT 1)
+ORDER BY t.rank_ms, t.key LIMIT 1
+
+-- name: ready_of_kind
+SELECT {task} FROM json_each(:sets) wanted CROSS JOIN tasks t
+WHERE t.key = (
+    SELECT r.key FROM tasks r
+    WHERE r.project_id = :project_id AND r.kind = :kind AND r.requires = wanted.value
+        AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+        AND (r.slots = 1 OR NOT EXISTS (
+            SELECT 1 FROM leases l
+            WHERE l.task_key = r.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+    ORDER BY r.rank_ms, r.key LIMIT 1)
+ORDER BY t.rank_ms, t.key LIMIT 1
+
+-- name: ready_list
+SELECT {task} FROM json_each((
+    SELECT json_group_array(q.requires) FROM requirement_sets q WHERE q.project_id = :project_id)) wanted
+CROSS JOIN tasks t
+WHERE t.key IN (
+    SELECT r.key FROM tasks r
+    WHERE r.project_id = :project_id AND r.requires = wanted.value
+        AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+    ORDER BY r.rank_ms, r.key LIMIT :limit)
+ORDER BY t.rank_ms, t.key LIMIT :limit
+
+-- name: overdue_waits
+SELECT {task} FROM timers w JOIN tasks t ON t.key = CAST(w.ref AS INTEGER)
+WHERE w.kind = 'task' AND w.wake_at_ms <= :now_ms AND t.project_id = :project_id
+    AND t.open_slots > 0 AND t.unmet = 0 AND t.not_before_ms <= :now_ms AND t.retry_at_ms <= :now_ms
+ORDER BY w.wake_at_ms LIMIT :limit
+
+-- == dependencies ==
+
+-- name: add_edge
+INSERT INTO dependencies (task_key, needs_id, needs_key) VALUES (:task_key, :needs_id, :needs_key)
+ON CONFLICT (task_key, needs_id) DO NOTHING
+
+-- name: remove_edge
+DELETE FROM dependencies WHERE task_key = :task_key AND needs_id = :needs_id
+
+-- name: edge
+SELECT d.needs_key, t.status FROM dependencies d LEFT JOIN tasks t ON t.key = d.needs_key
+WHERE d.task_key = :task_key AND d.needs_id = :needs_id
+
+-- name: resolve_missing
+UPDATE dependencies SET needs_key = :key
+WHERE needs_key IS NULL AND needs_id = :task_id
+    AND task_key IN (SELECT t.key FROM tasks t WHERE t.project_id = :project_id)
+
+-- name: count_unmet
+UPDATE tasks SET unmet = unmet + :by WHERE key = :task_key
+
+-- name: unlock_dependants
+UPDATE tasks SET unmet = unmet - 1 WHERE key IN (SELECT d.task_key FROM dependencies d WHERE d.needs_key = :task_key)
+RETURNING task_id, unmet
+
+-- name: lock_dependants
+UPDATE tasks SET unmet = unmet + 1 WHERE key IN (SELECT d.task_key FROM dependencies d WHERE d.needs_key = :task_key)
+
+-- name: unmet_of
+SELECT d.needs_id FROM dependencies d LEFT JOIN tasks t ON t.key = d.needs_key
+WHERE d.task_key = :task_key AND (t.status IS NULL OR t.status <> 'done') ORDER BY d.needs_id
+
+-- name: needs_of
+SELECT d.needs_id, d.needs_key, t.status, t.title FROM dependencies d LEFT JOIN tasks t ON t.key = d.needs_key
+WHERE d.task_key = :task_key ORDER BY d.needs_id
+
+-- name: dependants_of
+SELECT t.task_id, t.title, t.status FROM dependencies d JOIN tasks t ON t.key = d.task_key
+WHERE d.needs_key = :task_key ORDER BY t.task_id
+
+-- name: needs_itself
+WITH RECURSIVE upstream (key) AS (
+    SELECT needs_key FROM dependencies WHERE task_key = :task_key AND needs_key IS NOT NULL
+    UNION
+    SELECT d.needs_key FROM dependencies d JOIN upstream u ON d.task_key = u.key WHERE d.needs_key IS NOT NULL)
+SELECT 1 AS yes FROM upstream WHERE key = :task_key LIMIT 1
+
+-- name: edges
+SELECT t.task_id, d.needs_id, d.needs_key FROM dependencies d JOIN tasks t ON t.key = d.task_key
+WHERE t.project_id = :project_id ORDER BY t.key, d.needs_id
+
+-- name: unfinished
+SELECT {task} FROM tasks t WHERE t.project_id = :project_id AND t.status <> 'done' ORDER BY t.key
+
+-- name: unfinished_edges
+SELECT d.task_key, d.needs_id FROM dependencies d JOIN tasks t ON t.key = d.task_key
+LEFT JOIN tasks n ON n.key = d.needs_key
+WHERE t.project_id = :project_id AND t.status <> 'done' AND (n.status IS NULL OR n.status <> 'done')
+ORDER BY d.task_key, d.needs_id
+
+-- == agents, links, servers ==
+
+-- name: agent_named
+SELECT {agent} FROM agents a WHERE a.agent_id = :agent_id
+
+-- name: agents
+SELECT {agent} FROM agents a
+WHERE a.agent_id > :after AND (CAST(:project_id AS TEXT) IS NULL OR a.project_id = :project_id)
+ORDER BY a.agent_id LIMIT :limit
+
+-- name: count_agents
+SELECT count(*) AS n FROM agents a
+WHERE a.state = 'present' AND (CAST(:project_id AS TEXT) IS NULL OR a.project_id = :project_id)
+
+-- name: save_agent
+INSERT INTO agents ({agent_names}) VALUES ({agent_values})
+ON CONFLICT (agent_id) DO UPDATE SET
+    name = excluded.name, role = excluded.role, skills = excluded.skills, project_id = excluded.project_id,
+    profile = excluded.profile, incarnation = excluded.incarnation, state = excluded.state,
+    worktree = excluded.worktree, branch = excluded.branch, seen_at_ms = excluded.seen_at_ms
+
+-- name: see_agent
+UPDATE agents SET seen_at_ms = :now_ms, state = 'present' WHERE agent_id = :agent_id
+
+-- name: lose_lease
+UPDATE agents SET lost_lease_id = :lease_id WHERE agent_id = :agent_id
+
+-- name: told_lost
+UPDATE agents SET lost_lease_id = NULL WHERE agent_id = :agent_id
+
+-- name: add_link
+INSERT INTO links ({link_names}) VALUES ({link_values})
+
+-- name: link_by_id
+SELECT {link} FROM links k WHERE k.link_id = :link_id
+
+-- name: links_of
+SELECT {link} FROM links k WHERE k.agent_id = :agent_id AND k.state = 'up' ORDER BY k.linked_at_ms
+
+-- name: pulse_link
+UPDATE links SET pulsed_at_ms = :now_ms WHERE link_id = :link_id AND state = 'up'
+
+-- name: end_link
+UPDATE links SET state = :state WHERE link_id = :link_id AND state = 'up'
+
+-- name: end_links
+UPDATE links SET state = :state WHERE agent_id = :agent_id AND state = 'up'
+
+-- name: server
+SELECT server_id, started_at_ms, pulsed_at_ms FROM servers WHERE server_id = :server_id
+
+-- name: start_server
+INSERT INTO servers (server_id, started_at_ms, pulsed_at_ms) VALUES (:server_id, :now_ms, :now_ms)
+ON CONFLICT (server_id) DO UPDATE SET started_at_ms = excluded.started_at_ms, pulsed_at_ms = excluded.pulsed_at_ms
+
+-- name: pulse_server
+UPDATE servers SET pulsed_at_ms = :now_ms WHERE server_id = :server_id
+
+-- name: lift_leases
+UPDATE leases SET
+    expires_at_ms = expires_at_ms + :by_ms, seen_at_ms = seen_at_ms + :by_ms, pulsed_at_ms = pulsed_at_ms + :by_ms,
+    silent_until_ms = silent_until_ms + :by_ms, recover_at_ms = recover_at_ms + :by_ms
+WHERE server_id = :server_id AND state IN ('offered', 'active') AND death_at_ms IS NULL
+    AND recover_at_ms > :pulsed_at_ms
+
+-- == leases ==
+
+-- name: lease_by_id
+SELECT {lease_row} {lease_from} WHERE l.lease_id = :lease_id
+
+-- name: unended_of_task
+SELECT {lease_row} {lease_from}
+WHERE l.task_key = :task_key AND l.state IN ('offered', 'active') ORDER BY l.slot
+
+-- name: unended_of_tasks
+SELECT {lease_row} {lease_from}
+WHERE l.task_key IN (SELECT value FROM json_each(:keys)) AND l.state IN ('offered', 'active') ORDER BY l.task_key, l.slot
+
+-- name: unended_of_agent
+SELECT {lease_row} {lease_from}
+WHERE l.agent_id = :agent_id AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms
+
+-- name: last_lease_of
+SELECT l.lease_id FROM leases l
+WHERE l.task_key = :task_key AND (CAST(:agent_id AS TEXT) IS NULL OR l.agent_id = :agent_id)
+ORDER BY l.token DESC LIMIT 1
+
+-- name: add_lease
+INSERT INTO leases ({lease_names}) VALUES ({lease_values})
+
+-- A touch: nothing here is indexed.
+-- name: extend_lease
+UPDATE leases SET
+    incarnation = :incarnation, term_ms = :term_ms, grace_ms = :grace_ms, cadence_ms = :cadence_ms,
+    expires_at_ms = :expires_at_ms, seen_at_ms = :seen_at_ms, pulsed_at_ms = :pulsed_at_ms,
+    silent_until_ms = :silent_until_ms, death_at_ms = :death_at_ms, recover_at_ms = :recover_at_ms,
+    wake_at_ms = :wake_at_ms, warned = :warned, renewals = :renewals, reports = :reports, touches = :touches,
+    progress = :progress, message = :message, mark_gaps = :mark_gaps, marked_at_ms = :marked_at_ms, stuck = :stuck,
+    over_max = :over_max
+WHERE lease_id = :lease_id AND token = :token
+
+-- name: move_lease
+UPDATE leases SET server_id = :server_id WHERE lease_id = :lease_id AND token = :token
+
+-- name: accept_lease
+UPDATE leases SET state = 'active', accepted_at_ms = :accepted_at_ms, seen_at_ms = :seen_at_ms,
+    incarnation = :incarnation
+WHERE lease_id = :lease_id AND token = :token AND state = 'offered'
+
+-- name: end_lease
+UPDATE leases SET state = :state, ended_at_ms = :ended_at_ms, end_reason = :end_reason
+WHERE lease_id = :lease_id AND token = :token AND state IN ('offered', 'active')
+
+-- name: rearm_lease
+UPDATE leases SET warned = :warned, wake_at_ms = :wake_at_ms WHERE lease_id = :lease_id AND token = :token
+
+-- name: return_lease
+UPDATE leases SET returned_at_ms = :now_ms WHERE lease_id = :lease_id
+
+-- name: due_leases
+SELECT {lease_row} FROM timers w JOIN leases l ON l.lease_id = w.ref LEFT JOIN servers s ON s.server_id = l.server_id
+WHERE w.kind = 'lease' AND w.wake_at_ms <= :now_ms AND l.project_id = :project_id AND l.recover_at_ms <= :now_ms
+    AND l.state IN ('offered', 'active')
+ORDER BY w.wake_at_ms LIMIT :limit
+
+-- name: lease_statistics
+SELECT
+    sum(CASE WHEN l.state = 'active' AND l.recover_at_ms > :now_ms THEN 1 ELSE 0 END) AS active,
+    sum(CASE WHEN l.state = 'offered' AND l.recover_at_ms > :now_ms THEN 1 ELSE 0 END) AS offered,
+    sum(CASE WHEN l.expires_at_ms > :now_ms AND l.expires_at_ms - l.warning_ms <= :now_ms THEN 1 ELSE 0 END)
+        AS expiring_soon,
+    sum(CASE WHEN l.expires_at_ms <= :now_ms THEN 1 ELSE 0 END) AS expired,
+    sum(l.stuck) AS stuck, sum(l.over_max) AS over_max,
+    avg(l.renewals) AS average_renewals, max(l.renewals) AS max_renewals
+FROM leases l
+WHERE l.state IN ('offered', 'active') AND (CAST(:project_id AS TEXT) IS NULL OR l.project_id = :project_id)
+
+-- == timers ==
+
+-- name: set_timer
+INSERT INTO timers (kind, ref, wake_at_ms) VALUES (:kind, :ref, :wake_at_ms)
+ON CONFLICT (kind, ref) DO UPDATE SET wake_at_ms = excluded.wake_at_ms
+
+-- name: drop_timer
+DELETE FROM timers WHERE kind = :kind AND ref = :ref
+
+-- name: due_timers
+SELECT kind, ref FROM timers WHERE wake_at_ms <= :now_ms ORDER BY wake_at_ms LIMIT :limit
+
+-- name: next_wake
+SELECT wake_at_ms FROM timers ORDER BY wake_at_ms LIMIT 1
+
+-- == handoffs ==
+
+-- name: add_handoff
+INSERT INTO handoffs ({handoff_names}) VALUES ({handoff_values})
+
+-- name: open_handoffs
+SELECT {handoff} FROM handoffs h
+WHERE h.task_key = :task_key AND h.state = 'open' AND h.recovery_expires_at_ms > :now_ms
+ORDER BY h.token DESC LIMIT 5
+
+-- name: handoff_of_lease
+SELECT {handoff} FROM handoffs h WHERE h.lease_id = :lease_id
+    AND h.task_key = (SELECT l.task_key FROM leases l WHERE l.lease_id = :lease_id)
+
+-- name: withdraw_handoff
+UPDATE handoffs SET state = 'withdrawn' WHERE lease_id = :lease_id
+    AND task_key = (SELECT l.task_key FROM leases l WHERE l.lease_id = :lease_id)
+
+-- name: close_handoffs
+UPDATE handoffs SET state = 'closed' WHERE task_key = :task_key AND state = 'open'
+
+-- == idempotency ==
+
+-- name: idempotency
+SELECT digest, lease_id FROM idempotency
+WHERE project_id = :project_id AND agent_id = :agent_id AND verb = :verb AND key = :key
+
+-- name: remember
+INSERT INTO idempotency (project_id, agent_id, verb, key, digest, lease_id, at_ms)
+VALUES (:project_id, :agent_id, :verb, :key, :digest, :lease_id, :at_ms)
+
+-- name: prune_idempotency
+DELETE FROM idempotency WHERE (project_id, agent_id, verb, key) IN (
+    SELECT i.project_id, i.agent_id, i.verb, i.key FROM idempotency i
+    WHERE i.at_ms < :before_ms ORDER BY i.at_ms LIMIT :limit)
+
+-- == messages, decisions, artifacts ==
+
+-- name: add_message
+INSERT INTO messages ({message_names}) VALUES ({message_values})
+
+-- name: add_message_returning
+INSERT INTO messages ({message_names}) VALUES ({message_values}) RETURNING seq
+
+-- name: thread
+SELECT {message} FROM messages m WHERE m.task_key = :task_key AND m.seq > :after ORDER BY m.seq DESC LIMIT :limit
+
+-- name: inbox
+SELECT {message} FROM messages m WHERE m.recipient = :agent_id AND m.seq > :after ORDER BY m.seq LIMIT :limit
+
+-- name: read_up_to
+SELECT seq FROM reads WHERE agent_id = :agent_id AND task_key = :task_key
+
+-- name: mark_read
+INSERT INTO reads (agent_id, task_key, seq) VALUES (:agent_id, :task_key, :seq)
+ON CONFLICT (agent_id, task_key) DO UPDATE SET seq = excluded.seq
+
+-- name: add_decision
+INSERT INTO decisions (at_ms, task_key, lease_id, agent_id, text)
+VALUES (:at_ms, :task_key, :lease_id, :agent_id, :text) RETURNING seq
+
+-- name: decisions_of
+SELECT * FROM (
+    SELECT seq, at_ms, agent_id, text AS decision FROM decisions WHERE task_key = :task_key
+    ORDER BY seq DESC LIMIT :limit) newest
+ORDER BY seq
+
+-- name: add_artifact
+INSERT INTO artifacts (at_ms, task_key, lease_id, agent_id, filename, artifact_type, description, location, content)
+VALUES (:at_ms, :task_key, :lease_id, :agent_id, :filename, :artifact_type, :description, :location, :content)
+RETURNING seq
+
+-- name: artifacts_of
+SELECT * FROM (
+    SELECT seq, at_ms, agent_id, filename, artifact_type, description, location FROM artifacts
+    WHERE task_key = :task_key ORDER BY seq DESC LIMIT :limit) newest
+ORDER BY seq
+
+-- name: artifacts_with_content
+SELECT * FROM (
+    SELECT seq, at_ms, agent_id, filename, artifact_type, description, location, content FROM artifacts
+    WHERE task_key = :task_key ORDER BY seq DESC LIMIT :limit) newest
+ORDER BY seq
+
+-- == events and counters ==
+
+-- name: add_event
+INSERT INTO events (at_ms, kind, project_id, task_key, task_id, lease_id, agent_id, data)
+VALUES (:at_ms, :kind, :project_id, :task_key, :task_id, :lease_id, :agent_id, :data)
+
+-- name: events
+SELECT {event} FROM events e
+WHERE e.seq > :after
+    AND (CAST(:project_id AS TEXT) IS NULL OR e.project_id = :project_id)
+    AND (CAST(:task_id AS TEXT) IS NULL OR e.task_id = :task_id)
+    AND (CAST(:agent_id AS TEXT) IS NULL OR e.agent_id = :agent_id)
+ORDER BY e.seq LIMIT :limit
+
+-- name: events_of_task
+SELECT {event} FROM events e WHERE e.task_key = :task_key ORDER BY e.seq DESC LIMIT :limit
+
+-- name: prune_events
+DELETE FROM events WHERE seq IN (SELECT e.seq FROM events e WHERE e.at_ms < :before_ms ORDER BY e.seq LIMIT :limit)
+
+-- name: count
+INSERT INTO counters (name, value) VALUES (:name, :by)
+ON CONFLICT (name) DO UPDATE SET value = counters.value + excluded.value
+
+-- name: counters
+SELECT name, value FROM counters
+
+-- == receipts ==
+
+-- name: add_receipt
+INSERT INTO receipts ({receipt_names}, content_key) VALUES ({receipt_values}, :content_key)
+
+-- name: receipt_by_id
+SELECT {receipt} FROM receipts r WHERE r.receipt_id = :receipt_id
+
+-- name: receipt_by_dedupe_key
+SELECT {receipt} FROM receipts r WHERE r.project_id = :project_id AND r.dedupe_key = :dedupe_key
+
+-- name: receipts
+SELECT {receipt} FROM receipts r
+WHERE r.seq > :after AND r.at_ms >= :since_ms AND r.at_ms < :until_ms
+    AND (CAST(:task_id AS TEXT) IS NULL OR r.task_id = :task_id)
+    AND (CAST(:project_id AS TEXT) IS NULL OR r.project_id = :project_id)
+    AND (CAST(:phase AS TEXT) IS NULL OR r.phase = :phase)
+    AND (CAST(:principal AS TEXT) IS NULL OR r.principal = :principal)
+ORDER BY r.seq LIMIT :limit
+
+-- name: chain
+SELECT {receipt} FROM receipts r WHERE r.task_key = :task_key ORDER BY r.position
+
+-- name: chain_heads
+SELECT key, project_id, task_id, receipt_count, receipt_hash FROM tasks
+WHERE receipt_count > 0 AND (CAST(:project_id AS TEXT) IS NULL OR project_id = :project_id)
+UNION ALL
+SELECT task_key AS key, project_id, task_id, receipt_count, receipt_hash FROM graves
+WHERE receipt_count > 0 AND (CAST(:project_id AS TEXT) IS NULL OR project_id = :project_id)
+
+-- name: receipts_between
+SELECT {receipt} FROM receipts r WHERE r.seq BETWEEN :first AND :last ORDER BY r.seq
+
+-- name: hashes_from
+SELECT seq, hash FROM receipts WHERE seq >= :first ORDER BY seq LIMIT :limit
+
+-- name: count_unsealed
+SELECT count(*) AS n FROM receipts WHERE seq > :after
+
+-- name: seals
+SELECT seal_id, first_seq, last_seq, prev_hash, hash FROM seals ORDER BY seal_id
+
+-- name: last_seal
+SELECT last_seq, hash FROM seals ORDER BY seal_id DESC LIMIT 1
+
+-- name: add_seal
+INSERT INTO seals (first_seq, last_seq, at_ms, prev_hash, hash)
+VALUES (:first_seq, :last_seq, :at_ms, :prev_hash, :hash)

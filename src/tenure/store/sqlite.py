@@ -1,0 +1,263 @@
+"""The embedded store: one SQLite file, many processes of one machine.
+
+WAL with `synchronous=FULL`: an acknowledged write survives power loss (NORMAL was measured to lose some). The write
+lock is taken with BEGIN IMMEDIATE at the start of every verb, by our own retry every 1-4 ms with jitter: SQLite's own
+handler backs off to 100 ms and starves under a busy writer.
+
+A `SqliteStore` is one connection and is used by one thread at a time; `clone` opens another on the same file.
+Not promised: safety on network file systems, where SQLite's locks and shared memory do not work.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+
+from tenure.clock import SystemClock
+from tenure.store import anchor, queries
+from tenure.store.store import Store, StoreFault, Transaction, fault
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from tenure.store.store import Clock
+
+    R = TypeVar("R")
+
+SCHEMA_VERSION = 1
+RETRY_MIN_S = 0.001
+RETRY_SPREAD_S = 0.003
+BUSY_TIMEOUT_S = 30.0
+
+# SQLite's result code (its name without SQLITE_, up to an extension): our code and what to say.
+FAULTS = {
+    "BUSY": ("store_busy", "The store's write lock was held by others for too long"),
+    "LOCKED": ("store_busy", "The store's write lock was held by others for too long"),
+    "FULL": ("store_full", "The disk is full"),
+    "CORRUPT": ("store_corrupt", "The store's file is damaged"),
+    "NOTADB": ("store_corrupt", "The store's file is not a database"),
+    "READONLY": ("store_unavailable", "The store cannot be written"),
+    "CANTOPEN": ("store_unavailable", "The store cannot be opened"),
+    "PERM": ("store_unavailable", "The store may not be opened"),
+    "IOERR": ("store_unavailable", "The disk failed to read or write"),
+}
+
+
+def as_fault(error: sqlite3.Error, path: str) -> StoreFault | None:
+    """The fault behind an SQLite error, or None for a mistake of ours (a constraint, bad SQL)."""
+    name = getattr(error, "sqlite_errorname", None) or ""
+    known = FAULTS.get(name.removeprefix("SQLITE_").partition("_")[0])
+    return None if known is None else fault(known[0], f"{known[1]} ({error}).", path=path, sqlite=name)
+
+
+class SqliteStore(Store):
+    """One connection to one file."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock | None = None,
+        random: Callable[[int], bytes] = os.urandom,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        create: bool = True,
+    ) -> None:
+        self.path = path
+        self.clock = SystemClock() if clock is None else clock
+        self.random = random
+        self.busy_timeout_s = busy_timeout_s
+        self.queries = queries.load("queries.sql")
+        try:
+            self.connection = self._connect(create)
+            self._migrate()
+        except sqlite3.Error as error:
+            raise as_fault(error, path) or error from error
+
+    def clone(self) -> SqliteStore:
+        """Another connection to the same file, for another thread."""
+        return SqliteStore(
+            self.path, clock=self.clock, random=self.random, busy_timeout_s=self.busy_timeout_s, create=False
+        )
+
+    def close(self) -> None:
+        self.connection.close()
+
+    # -- connecting -------------------------------------------------------------------------------------------------
+
+    def _connect(self, create: bool) -> sqlite3.Connection:
+        if self.path != ":memory:":
+            _prepare_file(self.path, create)
+        connection = sqlite3.connect(
+            self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        return connection
+
+    def _migrate(self) -> None:
+        version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == SCHEMA_VERSION:
+            return
+        if version > SCHEMA_VERSION:
+            self._refuse_newer(version)
+            return
+        if self.path != ":memory:":
+            self._patiently("PRAGMA journal_mode=WAL")
+        self._begin()
+        try:
+            version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+            for number, script in queries.migrations():
+                if number > version:
+                    for statement in _statements(script):
+                        self.connection.execute(statement)
+                    self.connection.execute(f"PRAGMA user_version={number}")
+            self.connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _refuse_newer(self, version: int) -> None:
+        """A newer binary may share the store with this one only while its schema says so."""
+        oldest = self.connection.execute(self.queries["meta"], {"key": "oldest_writer"}).fetchone()
+        if oldest is None or int(oldest[0]) > SCHEMA_VERSION:
+            raise fault("store_newer", f"The store has schema {version}; this tenure knows {SCHEMA_VERSION}.")
+
+    # -- transactions -----------------------------------------------------------------------------------------------
+
+    def run(self, body: Callable[[Transaction], R]) -> R:
+        transaction: Transaction | None = None
+        try:
+            self._begin()
+            transaction = Transaction(self.connection, self.queries, self._now(), self.random)
+            answer = body(transaction)
+            self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._abandon(transaction)
+            raise as_fault(error, self.path) or error from error
+        except BaseException:
+            self._abandon(transaction)
+            raise
+        self.tell(transaction)
+        return answer
+
+    def look(self, body: Callable[[Transaction], R]) -> R:
+        try:
+            return self._look(body)
+        except sqlite3.Error as error:
+            raise as_fault(error, self.path) or error from error
+
+    def _look(self, body: Callable[[Transaction], R]) -> R:
+        self._patiently("BEGIN")
+        try:
+            try:
+                now_ms = anchor.read_now(self.connection, self.queries, self.clock)
+            except anchor.Stale:
+                now_ms = self._now_for_reader()
+            return body(Transaction(self.connection, self.queries, now_ms, self.random))
+        finally:
+            self._roll_back()
+
+    def _now_for_reader(self) -> int:
+        """Let a write transaction re-anchor before the snapshot is taken; where that is refused, advise anyway."""
+        self._roll_back()
+        try:
+            self.run(lambda transaction: None)
+        except StoreFault:
+            self._patiently("BEGIN")
+            return anchor.advised_now(self.connection, self.queries, self.clock)
+        self._patiently("BEGIN")
+        return anchor.read_now(self.connection, self.queries, self.clock)
+
+    def _now(self) -> int:
+        try:
+            return anchor.read_now(self.connection, self.queries, self.clock)
+        except anchor.Stale:
+            return anchor.re_anchor(self.connection, self.queries, self.clock)
+
+    def _begin(self) -> None:
+        self._patiently("BEGIN IMMEDIATE")
+
+    def _patiently(self, statement: str) -> None:
+        """Run a statement that may find the store locked, trying again every few milliseconds."""
+        give_up_at = None
+        while True:
+            try:
+                self.connection.execute(statement)
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname.partition("_")[2].partition("_")[0] not in ("BUSY", "LOCKED"):
+                    raise
+                now = time.monotonic()
+                give_up_at = now + self.busy_timeout_s if give_up_at is None else give_up_at
+                if now >= give_up_at:
+                    raise
+            time.sleep(RETRY_MIN_S + RETRY_SPREAD_S * os.urandom(1)[0] / 255)
+
+    def _abandon(self, transaction: Transaction | None) -> None:
+        """After an exception: keep what the verb had settled, undo the rest."""
+        try:
+            if self.connection.in_transaction and transaction is not None and transaction.rescue():
+                self.connection.execute("COMMIT")
+                self.tell(transaction)
+        except sqlite3.Error:
+            # The store itself failed; the transaction is undone whole, and the first error is the one to report.
+            pass
+        finally:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+    # -- upkeep -----------------------------------------------------------------------------------------------------
+
+    def data_version(self) -> int:
+        """Changes when another connection has written; costs microseconds, so the monitor can look often."""
+        return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def integrity_faults(self) -> list[str]:
+        """What SQLite's own check finds wrong; empty when the file is sound."""
+        found = [str(row[0]) for row in self.connection.execute("PRAGMA integrity_check")]
+        orphans = [
+            f"foreign key of {row[0]} row {row[1]}" for row in self.connection.execute("PRAGMA foreign_key_check")
+        ]
+        return [row for row in found if row != "ok"] + orphans
+
+    def adopt(self) -> None:
+        """The way out of store_shared: this machine keeps the file. Every lease gets a fresh term under this boot."""
+        self._begin()
+        try:
+            self.connection.execute(self.queries["forget_boot"], {"boot_id": self.clock.boot_id()})
+            anchor.re_anchor(self.connection, self.queries, self.clock)
+            self.connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+
+def _prepare_file(path: str, create: bool) -> None:
+    """Make the file private before SQLite opens it: its journal files take over the mode."""
+    directory = os.path.dirname(path)
+    if not create and not os.path.exists(path):
+        raise fault("store_unavailable", "There is no store here yet.", path=path)
+    try:
+        if directory and not os.path.isdir(directory):
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+        if not os.path.exists(path):
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise fault("store_unavailable", f"The store cannot be created ({error.strerror}).", path=path) from error
+
+
+def _statements(script: str) -> list[str]:
+    """A migration's statements. `executescript` would commit the transaction that must hold them all together."""
+    statements, pending = [], ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            statements.append(pending)
+            pending = ""
+    return statements

@@ -1,0 +1,132 @@
+"""What every store gives the engine: transactions with a clock, and faults with a code.
+
+A verb's body runs inside one `Transaction`. `run` decides (it holds the write lock, and `now_ms` was read after the
+lock was taken); `look` only advises. Nothing here knows which database is behind it: a store implements `run`, `look`,
+`connect`, `now` and the mapping of its errors.
+"""
+
+from __future__ import annotations
+
+from tenure.core.errors import Refused, refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Protocol, TypeVar
+
+    R = TypeVar("R")
+    Row = dict[str, Any]
+    RecoveryCallback = Callable[[str, str], None]
+
+    class Clock(Protocol):
+        """Where a store reads time; clock.py has the machine's and a manual one."""
+
+        def wall_ms(self) -> int: ...
+        def mono_ms(self) -> int: ...
+        def boot_id(self) -> str: ...
+
+
+class StoreFault(Exception):
+    """The store could not do its work. Carries the refusal that surfaces show."""
+
+    def __init__(self, refusal: Refused) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def fault(code: str, message: str, **facts: Any) -> StoreFault:
+    """A fault with a code of the refusal table."""
+    return StoreFault(refuse(code, message, **facts))
+
+
+class Transaction:
+    """One verb's view of the store. `now_ms` is fixed for its whole life."""
+
+    def __init__(self, cursor: Any, queries: dict[str, str], now_ms: int, random: Callable[[int], bytes]) -> None:
+        self._cursor = cursor
+        self._queries = queries
+        self.now_ms = now_ms
+        self.random = random
+        # (agent_id, task_id) of every recovery made here; told to on_recovery_callback after the commit.
+        self.recovered: list[tuple[str, str]] = []
+        self._settled = 0
+
+    def one(self, query: str, **values: Any) -> Row | None:
+        """The first row of a named query, as a dict, or None."""
+        cursor = self._cursor.execute(self._queries[query], values)
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        return dict(zip([column[0] for column in cursor.description], row, strict=True))
+
+    def all(self, query: str, **values: Any) -> list[Row]:
+        """All rows of a named query."""
+        cursor = self._cursor.execute(self._queries[query], values)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def do(self, query: str, **values: Any) -> int:
+        """Run a named write; returns how many rows it changed."""
+        count: int = self._cursor.execute(self._queries[query], values).rowcount
+        return count
+
+    def attempt(self, step: Callable[[], R]) -> R:
+        """Run a step of the verb; if it answers with a refusal, undo what the step wrote.
+
+        For steps whose checks need the writes before them, such as an edge that may close a cycle.
+        """
+        self._cursor.execute("SAVEPOINT attempt")
+        answer = step()
+        if isinstance(answer, Refused):
+            self._cursor.execute("ROLLBACK TO attempt")
+        self._cursor.execute("RELEASE attempt")
+        return answer
+
+    def settle(self) -> None:
+        """Keep what was written so far even if the rest of this verb fails.
+
+        A claim first settles the recovery of what it found due: an error in its own decision must not undo that.
+        """
+        if self._settled:
+            self._cursor.execute("RELEASE settled")
+        self._cursor.execute("SAVEPOINT settled")
+        self._settled = len(self.recovered) + 1
+
+    def rescue(self) -> bool:
+        """After an exception: undo what followed the last settlement. False when nothing was settled."""
+        if not self._settled:
+            return False
+        self._cursor.execute("ROLLBACK TO settled")
+        self._cursor.execute("RELEASE settled")
+        del self.recovered[self._settled - 1 :]
+        return True
+
+
+class Store:
+    """Base of the stores: what they share is how a committed transaction's recoveries are told."""
+
+    on_recovery_callback: RecoveryCallback | None = None
+
+    def run(self, body: Callable[[Transaction], R]) -> R:
+        """Run a verb's body in one write transaction; commit whatever it returns, a refusal included."""
+        raise NotImplementedError
+
+    def look(self, body: Callable[[Transaction], R]) -> R:
+        """Run a read in one snapshot."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what the store holds."""
+        raise NotImplementedError
+
+    def tell(self, transaction: Transaction) -> None:
+        """Call the embedding hook for every committed recovery. Its errors are its own: the recovery stands."""
+        if self.on_recovery_callback is None:
+            return
+        for agent_id, task_id in transaction.recovered:
+            try:
+                self.on_recovery_callback(agent_id, task_id)
+            except Exception:
+                import logging
+
+                logging.getLogger("tenure").exception("on_recovery_callback failed for %s, %s", agent_id, task_id)
