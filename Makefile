@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run test check format lint types layers simulate bench lock clean
+.PHONY: help setup run test check format lint types layers docs simulate bench lock clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ types: $(STAMP) ## Check types (mypy, strict)
 
 layers: $(STAMP) ## Check that lower layers never import upper ones
 	$(BIN)/lint-imports --no-logo
+
+docs: $(STAMP) ## Rewrite the generated parts of the documentation
+	$(BIN)/python tools/docs.py
 
 simulate: $(STAMP) ## Simulate a fleet from seeds (SEEDS=1000)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

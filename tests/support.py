@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tenure.core.errors import Refused
 from tenure.core.model import Agent, Lease, Task
@@ -26,7 +26,7 @@ def refused(answer: object, code: str) -> Refused:
     return answer
 
 
-def add(store: SqliteStore, task_id: str = "F001", **fields: object) -> Task:
+def add(store: SqliteStore, task_id: str = "F001", **fields: Any) -> Task:
     """A task with an id and a title."""
     return ok(tasks.add_task(store, task_id=task_id, **{"title": f"Task {task_id}", **fields}))
 

@@ -1,7 +1,7 @@
 """Where time comes from. Only the store reads a clock; everything above it is handed `now_ms`.
 
-A machine has two clocks worth knowing. The wall clock can be stepped by a person or by NTP and jumps over a suspend; the
-monotonic clock counts only while the machine runs, from an origin that belongs to one boot. The store combines them
+A machine has two clocks worth knowing. The wall clock can be stepped by a person or by NTP and jumps over a suspend;
+the monotonic clock counts only while the machine runs, from an origin that belongs to one boot. The store combines them
 (store/anchor.py); this module only reads them.
 """
 

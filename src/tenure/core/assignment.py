@@ -96,11 +96,14 @@ def _reserved(task: Task, reserved_owner: str) -> Condition:
 
 
 def _held(task: Task, agent_id: str | None, live_leases: Sequence[Lease]) -> Condition:
-    if len(live_leases) < task.slots:
-        return Condition(name="lease", holds=True, detail="no live lease on it")
-    lease = live_leases[0]
-    yours = lease.agent_id == agent_id
-    message = f"Task {task.task_id} is already claimed by {'you' if yours else lease.agent_id}."
+    # Of a task with several slots nobody is given a second one.
+    mine = next((lease for lease in live_leases if lease.agent_id == agent_id), None)
+    if mine is None and len(live_leases) < task.slots:
+        detail = f"{task.slots - len(live_leases)} of {task.slots} slots open" if live_leases else "no live lease on it"
+        return Condition(name="lease", holds=True, detail=detail)
+    lease = mine or live_leases[0]
+    yours = mine is not None
+    message = f"Already claimed: {'you hold' if yours else lease.agent_id + ' holds'} task {task.task_id}."
     refusal = refuse(
         "already_claimed",
         message,
@@ -135,8 +138,11 @@ def _status(task: Task) -> Condition:
 
 
 def _assigned(task: Task, agent_id: str | None) -> Condition:
-    if task.assigned_to is None or task.assigned_to == agent_id or task.slots > 1:
+    if task.assigned_to is None or task.assigned_to == agent_id:
         return Condition(name="assigned_to", holds=True, detail="nobody" if task.assigned_to is None else "you")
+    if task.slots > 1 and task.status == "in_progress" and task.owner == "agent":
+        # The name is only the first holder's; the other slots are anyone's.
+        return Condition(name="assigned_to", holds=True, detail=f"{task.assigned_to} and others")
     if task.owner == "internal":
         return Condition(name="assigned_to", holds=False, detail=f"{task.assigned_to} (internal)")
     message = f"Task {task.task_id} is assigned to {task.assigned_to}."

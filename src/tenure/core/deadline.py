@@ -8,7 +8,7 @@ instant without knowing any settings:
     pulse        = min(pulsed_at + 15 s, seen_at + hung_after)      while a link pulses
     announcement = min(silent_until, seen_at + silence_cap)         after expect_silence
     recover_at   = min(death_at, max(rule, pulse, announcement))    phases (profile agent)
-    recover_at   = min(death_at, expires_at)                        fixed TTL (profiles cli and worker)
+    recover_at   = min(death_at, expires_at)                        fixed TTL (profiles cli and worker), and any offer
 
 The rule alone is the specification's: expired past grace, and silent for longer than this agent's own cadence
 explains. Evidence beats it in both directions. A pulse from someone who sees the process keeps a silent agent, but not
@@ -61,7 +61,7 @@ def announcement_ms(lease: Lease) -> int:
 
 def recover_at_ms(lease: Lease) -> int:
     """The instant from which the holder counts as dead, as far as is known at this write."""
-    if lease.fixed:
+    if lease.fixed or lease.state == "offered":
         deadline = lease.expires_at_ms
     else:
         deadline = max(rule_ms(lease), pulse_ms(lease), announcement_ms(lease))
@@ -126,7 +126,8 @@ def shown_status(task: Task, leases: Sequence[Lease], now_ms: int) -> tuple[Stat
 def seen(lease: Lease, now_ms: int, *, extends: bool, expect_silence_ms: int = 0) -> Lease:
     """The lease after a call of its holder. Its silence begins anew; an announcement made before is over.
 
-    With a fixed TTL there is no silence to allow, so an announcement longer than the TTL buys that one longer term.
+    With a fixed TTL there is no silence to allow, so an announcement longer than the TTL buys that one longer term. An
+    offer is not held yet, and nothing but accepting it keeps it.
     """
     announced = min(expect_silence_ms, lease.silence_cap_ms)
     lease = lease.replace(
@@ -134,7 +135,7 @@ def seen(lease: Lease, now_ms: int, *, extends: bool, expect_silence_ms: int = 0
         touches=lease.touches + 1,
         silent_until_ms=now_ms + announced if announced and not lease.fixed else None,
     )
-    if not extends:
+    if not extends or lease.state == "offered":
         return lease
     term_ms = max(lease.term_ms, announced) if lease.fixed else lease.term_ms
     return lease.replace(expires_at_ms=now_ms + term_ms, warned=0)

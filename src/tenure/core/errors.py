@@ -33,6 +33,9 @@ EXIT_STORE = 9
 CODES: dict[str, tuple[int, int, str]] = {
     "internal_error": (EXIT_INTERNAL, 500, "Retry; if it persists, report it with the log."),
     "invalid_argument": (EXIT_USAGE, 400, "Correct the named argument and try again; nothing was changed."),
+    "usage": (EXIT_USAGE, 400, "See the command's --help."),
+    "agent_required": (EXIT_USAGE, 400, "Say who you are: --agent ID, or TENURE_AGENT, or join from this folder."),
+    "unhealthy": (EXIT_STATE, 503, "Do what each finding says, or run doctor with --fix."),
     "invalid_settings": (EXIT_USAGE, 400, "Correct the named setting; the settings in force are unchanged."),
     "invalid_worker_id": (EXIT_USAGE, 400, "Name the worker {type}.{instance}, such as worker.codegen-1."),
     "invalid_receipt": (EXIT_USAGE, 422, "Correct the named field for this phase; nothing was recorded."),

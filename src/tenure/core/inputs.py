@@ -34,7 +34,11 @@ def bad(name: str, message: str, **facts: Any) -> Refused:
 
 def shown(value: object) -> str:
     """A value as it may be quoted in a message: short, and printable whatever it holds."""
-    text = ascii(value)
+    try:
+        text = ascii(value)
+    except (ValueError, RecursionError):
+        # Python refuses to print a number of thousands of digits, and a list that is nested too deeply.
+        return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -79,7 +83,7 @@ def whole(low: int, high: int) -> Check:
     def check(name: str, value: Any) -> Any:
         if not isinstance(value, int) or isinstance(value, bool):
             return bad(name, f"must be a whole number, not {shown(value)}")
-        return value if low <= value <= high else bad(name, f"must be from {low} to {high}, not {value}")
+        return value if low <= value <= high else bad(name, f"must be from {low} to {high}, not {shown(value)}")
 
     return check
 

@@ -57,7 +57,7 @@ class Task(Record):
     evidence: str = "0|0|"
     unmet: int = 0
     slots: int = 1
-    # Slots an agent could be offered now: 0 unless the task's status and owner allow it. The ready index is built on it.
+    # Slots that could be offered now: 0 unless the task's status and owner allow it. The ready index is built on it.
     open_slots: int = 1
     # 1 while not_before or retry_at lies in the future; the timer that fires then clears it.
     waiting: int = 0

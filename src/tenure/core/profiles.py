@@ -13,8 +13,9 @@ A user defines more in the settings, each from a built-in base:
 from __future__ import annotations
 
 from tenure.core.errors import Refused, refuse
+from tenure.core.ids import id_fault
 from tenure.core.record import Record
-from tenure.core.settings import check, is_id, nearest, unknown, wrong_type
+from tenure.core.settings import check, nearest, unknown, wrong_type
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,8 +180,8 @@ def _defined(name: str, definition: Mapping[str, Any], settings: Settings) -> Pr
         # Surfaces ask for the built-in names and promise what the specifications say of them.
         message = f"{where} would redefine a built-in profile"
         return refuse("invalid_settings", message, f'Choose another name, with "base": "{name}".', setting=where)
-    if not is_id(name):
-        return wrong_type(where, name, "named by an id (letters, digits, dot, dash and underscore, at most 64)")
+    if id_fault(name) is not None:
+        return wrong_type(where, name, "named by an id (letters, digits and . _ - + @, at most 128)")
     for key, value in definition.items():
         checked = _checked(f"{where}.{key}", key, value)
         if isinstance(checked, Refused):

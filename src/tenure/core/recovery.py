@@ -75,7 +75,7 @@ def _after_attempt(task: Task, profile: Profile, now_ms: int) -> Verdict:
     return verdict
 
 
-def numbers(lease: Lease, now_ms: int) -> dict[str, Any]:
+def numbers(lease: Lease, now_ms: int, silence_multiplier: float) -> dict[str, Any]:
     """Why this lease was declared dead, in numbers."""
     median = median_gap_ms(lease)
     facts: dict[str, Any] = {
@@ -83,7 +83,8 @@ def numbers(lease: Lease, now_ms: int) -> dict[str, Any]:
         "lease_s": lease.term_ms / 1000,
         "grace_s": lease.grace_ms / 1000,
         "median_s": None if median is None else median / 1000,
-        "cadence_s": lease.cadence_ms / 1000,
+        # What the agent's own rhythm would explain; it is in force from the third mark on.
+        "cadence_s": 0 if median is None else median * silence_multiplier / 1000,
         "expires_at_ms": lease.expires_at_ms,
         "recover_at_ms": lease.recover_at_ms,
     }

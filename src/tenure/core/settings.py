@@ -16,6 +16,7 @@ nothing.
 from __future__ import annotations
 
 from tenure.core.errors import Refused, refuse
+from tenure.core.ids import id_fault
 from tenure.core.record import Record
 
 TYPE_CHECKING = False
@@ -55,8 +56,6 @@ class Settings(Record):
     hung_after_s: int = 600
     # The longest silence an agent may announce.
     silence_cap_s: int = 3600
-    # A link that has not pulsed for this long is unknown, never up.
-    pulse_stale_s: int = 15
     check_interval_s: int = 60
     handoff_hours: float = 24.0
     # A recovered holder that returns within this time was recovered by mistake, and is counted so.
@@ -95,10 +94,9 @@ LEASE_RULES: dict[str, Rule] = {
     "complexity_multipliers": ("multipliers", 0, 1000),
 }
 TENURE_RULES: dict[str, Rule] = {
-    "hung_after_s": ("count", 1, _WEEK_S),
+    # Below 15 s an agent would count as hung while its last pulse still proves life.
+    "hung_after_s": ("count", 15, _WEEK_S),
     "silence_cap_s": ("count", 0, _WEEK_S),
-    # Links pulse every 5 s; anything shorter would call every link stale between two pulses.
-    "pulse_stale_s": ("count", 6, 3600),
     "check_interval_s": ("count", 1, 3600),
     "handoff_hours": ("positive", 0, 8760),
     "return_window_s": ("count", 0, _WEEK_S),
@@ -210,11 +208,6 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     return next(iter(get_close_matches(name, list(known), n=1)), None)
 
 
-def is_id(text: str) -> bool:
-    """Whether a text can name an agent, an owner or a profile: it must fit a branch name and a command line."""
-    return 0 < len(text) <= 64 and text[0].isalnum() and all(char.isalnum() or char in "._-" for char in text)
-
-
 def is_branch_prefix(prefix: str) -> bool:
     """Whether prefix + agent id is a branch name git accepts (git check-ref-format), and not a full ref by mistake."""
     name = prefix + "x"
@@ -306,13 +299,6 @@ def _contradiction(settings: Settings) -> Refused | None:
             values = f"task_lease.{key} ({getattr(lease, key)}) {how} task_lease.{other} ({getattr(lease, other)})"
             facts = {"setting": f"task_lease.{key}", "conflicts_with": f"task_lease.{other}"}
             return refuse("invalid_settings", values, advice, **facts)
-    if settings.hung_after_s < settings.pulse_stale_s:
-        message = (
-            f"tenure.hung_after_s ({settings.hung_after_s}) is below tenure.pulse_stale_s ({settings.pulse_stale_s}): "
-            "an agent would count as hung while its last pulse still proves life"
-        )
-        facts = {"setting": "tenure.hung_after_s", "conflicts_with": "tenure.pulse_stale_s"}
-        return refuse("invalid_settings", message, "Raise the one or lower the other.", **facts)
     return None
 
 
@@ -320,10 +306,10 @@ def _bad_name(settings: Settings) -> Refused | None:
     if not is_branch_prefix(settings.branch_prefix):
         wanted = "the beginning of a git branch name, such as marcus/"
         return wrong_type("tenure.branch_prefix", settings.branch_prefix, wanted)
-    wanted = "an id (letters, digits, dot, dash and underscore, at most 64)"
-    if not is_id(settings.reserved_owner):
+    wanted = "an id (letters, digits and . _ - + @, at most 128)"
+    if id_fault(settings.reserved_owner) is not None:
         return wrong_type("tenure.reserved_owner", settings.reserved_owner, wanted)
-    if settings.supervisor and not is_id(settings.supervisor):
+    if settings.supervisor and id_fault(settings.supervisor) is not None:
         return wrong_type("tenure.supervisor", settings.supervisor, f"empty or {wanted}")
     return None
 

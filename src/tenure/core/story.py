@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 def recovery_numbers(data: dict[str, Any]) -> str:
     """Why a holder was declared dead, in numbers."""
-    if data.get("reason") == "process_exited":
-        return f"its process was seen to exit; silent {_s(data['silent_s'])}"
-    cadence = data.get("cadence_s") or (data.get("median_s") or 0) * 1.5
+    if "died_at_ms" in data:
+        told = "it departed" if data.get("reason") == "departed" else "its process was seen to exit"
+        return f"{told}; silent {_s(data['silent_s'])}"
+    cadence = data.get("cadence_s")
     words = f"silent {_s(data['silent_s'])}; allowed lease {_n(data['lease_s'])} + grace {_n(data['grace_s'])}"
     return f"{words}; cadence {_n(cadence)}" if cadence else words
 
@@ -38,6 +39,11 @@ def _reported(agent: str, data: dict[str, Any]) -> str:
     return f"{agent} reports {data['progress']}%{message}"
 
 
+def _revoked(agent: str, data: dict[str, Any]) -> str:
+    by = f" by {data['by']}" if data.get("by") else ""
+    return f"taken away from {agent} ({data['reason']}){by}"
+
+
 def _with_message(text: str) -> Callable[[str, dict[str, Any]], str]:
     def tell(agent: str, data: dict[str, Any]) -> str:
         said = f": {data['message']}" if data.get("message") else ""
@@ -49,7 +55,7 @@ def _with_message(text: str) -> Callable[[str, dict[str, Any]], str]:
 # Every kind of event the engine writes, and how it is told. A test checks that none is missing.
 SENTENCES: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "task_added": _fixed("added"),
-    "task_edited": _fixed("edited: {fields}"),
+    "task_edited": lambda agent, data: f"edited: {', '.join(data['fields'])}",
     "task_deleted": _fixed("deleted by {agent}"),
     "assigned": lambda agent, data: f"assigned to {data['assigned_to'] or 'nobody'} by {agent}",
     "depends": _fixed("made to wait for {needs}"),
@@ -72,7 +78,7 @@ SENTENCES: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "blocked": _fixed("blocked by {agent}: {reason}"),
     "unblocked": _fixed("unblocked by {agent}"),
     "escalated": _fixed("{agent} {reason}"),
-    "revoked": _fixed("taken away from {agent} ({reason}) by {by}"),
+    "revoked": _revoked,
     "failed": _with_message("{agent} failed; {attempts} attempts used, now {status}"),
     "canceled": _with_message("canceled by {agent}"),
     "late": _fixed("a late {status} of {agent} was recorded"),

@@ -1,8 +1,8 @@
 """Agents, their incarnations, and the links that see their processes.
 
-An incarnation is one run of an agent. It starts at register or at a link-up that names none; whoever speaks for an older
-one is told `superseded`. A link pulses while it sees the process; a process seen to exit is a death, unless another link of
-the agent still pulses.
+An incarnation is one run of an agent. It starts at register or at a link-up that names none; whoever speaks for an
+older one is told `superseded`. A link pulses while it sees the process; a process seen to exit is a death, unless
+another link of the agent still pulses.
 """
 
 from __future__ import annotations
@@ -102,25 +102,31 @@ def ensure_agent(
     profile: Profile,
     settings: Settings,
 ) -> Agent | Refused:
-    """The claimant's agent; profiles that register do so on the first claim."""
+    """The claimant's agent, not written yet; profiles that register do so on the first claim."""
     agent = known_agent(tx, agent_id, incarnation)
     if not isinstance(agent, Refused) or agent.code != "agent_not_found" or not profile.registers:
         return agent
     refused = reserved(agent_id, settings)
     if refused is not None:
         return refused
-    new = Agent(
+    return Agent(
         agent_id=agent_id,
         name=agent_id,
         project_id=project_id,
         profile=profile.name,
         branch=settings.branch_prefix + agent_id,
         registered_at_ms=tx.now_ms,
-        seen_at_ms=tx.now_ms,
     )
-    tx.do("save_agent", **new.as_dict())
-    change.record(tx, "registered", agent_id=agent_id, incarnation=1)
-    return new
+
+
+def present(tx: Transaction, agent: Agent, worktree: str) -> Agent:
+    """Write a claimant down as present, where it works; this registers one that is new."""
+    new = agent.seen_at_ms == 0
+    agent = agent.replace(state="present", seen_at_ms=tx.now_ms, worktree=worktree or agent.worktree)
+    tx.do("save_agent", **agent.as_dict())
+    if new:
+        change.record(tx, "registered", agent_id=agent.agent_id, incarnation=agent.incarnation)
+    return agent
 
 
 @verb(agent_id=inputs.ident, incarnation=CALLER["incarnation"], reason=inputs.line)
@@ -129,7 +135,7 @@ def depart(tx: Transaction, *, agent_id: str, incarnation: int | None = None, re
     agent = known_agent(tx, agent_id, incarnation)
     if isinstance(agent, Refused):
         return agent
-    _die(tx, agent, agent.incarnation)
+    _die(tx, agent, agent.incarnation, "departed")
     tx.do("end_links", agent_id=agent_id, state="down")
     gone = agent.replace(state="departed", seen_at_ms=tx.now_ms)
     tx.do("save_agent", **gone.as_dict())
@@ -144,6 +150,21 @@ def list_agents(
     """Agents by id, a page at a time."""
     rows = tx.all("agents", project_id=project_id, after=after, limit=limit)
     return tuple(Agent(**row) for row in rows)
+
+
+@query(
+    worktree=inputs.text(4096, one_line=True, required=True), task_id=CALLER["task_id"], project_id=CALLER["project_id"]
+)
+def agents_in(
+    tx: Transaction, *, worktree: str, task_id: str | None = None, project_id: str | None = None
+) -> tuple[Agent, ...]:
+    """The present agents that work in a folder; those of them that hold the named task, if any does."""
+    here = [Agent(**row) for row in tx.all("agents_in", worktree=worktree)]
+    task = load.task_named(tx, task_id, project_id) if task_id is not None else None
+    if task is None or isinstance(task, Refused):
+        return tuple(here)
+    holders = {lease.agent_id for lease in load.unended_of_task(tx, task.key)}
+    return tuple(agent for agent in here if agent.agent_id in holders) or tuple(here)
 
 
 class AgentView(Record):
@@ -250,7 +271,7 @@ def link_down(tx: Transaction, *, link_id: str, died: bool, detail: str = "") ->
     if dead and not any(_pulses(other, tx.now_ms) for other in others if other.link_id != link_id):
         agent = load.agent_named(tx, link.agent_id)
         assert agent is not None
-        _die(tx, agent, link.incarnation)
+        _die(tx, agent, link.incarnation, "process_exited")
         change.record(tx, "died", agent_id=agent.agent_id, incarnation=link.incarnation, detail=detail)
     return ended
 
@@ -274,11 +295,11 @@ def _carry(tx: Transaction, agent_id: str) -> None:
             change.extend(tx, lease, lease.replace(pulsed_at_ms=tx.now_ms))
 
 
-def _die(tx: Transaction, agent: Agent, incarnation: int) -> None:
+def _die(tx: Transaction, agent: Agent, incarnation: int, reason: str) -> None:
     """Write a death down. A waiting claimant, the monitor or the next claim recovers."""
     for lease in load.unended_of_agent(tx, agent.agent_id):
         if lease.incarnation <= incarnation and live(lease, tx.now_ms):
-            change.extend(tx, lease, lease.replace(death_at_ms=tx.now_ms))
+            change.extend(tx, lease, lease.replace(death_at_ms=tx.now_ms, end_reason=reason))
 
 
 # -- servers ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ longer owns would otherwise write over its successor.
 from __future__ import annotations
 
 from tenure.core import ids
-from tenure.core.assignment import open_slots, ready_from_ms
 from tenure.core.deadline import next_wake_ms, settled
 from tenure.core.model import Lease
 
@@ -54,6 +53,9 @@ def record(
 
 def save_task(tx: Transaction, task: Task, *, unended: int) -> Task:
     """Write a task's state, with what follows from it: its open slots and whether it waits for a time."""
+    # Imported here because a touch, which must start fast, comes through this module and writes no task.
+    from tenure.core.assignment import open_slots, ready_from_ms
+
     ready_from = ready_from_ms(task)
     waiting = int(ready_from > tx.now_ms and task.status == "todo")
     if waiting:

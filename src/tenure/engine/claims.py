@@ -8,14 +8,14 @@ between for a dead holder's task to be taken.
 from __future__ import annotations
 
 from tenure.core import assignment, inputs
-from tenure.core.deadline import live, seen
+from tenure.core.deadline import live, seen, settled
 from tenure.core.errors import Refused, refuse
 from tenure.core.model import DEFAULT_PROJECT, Agent, Task
 from tenure.core.phases import term_for
 from tenure.core.profiles import profile_named, ttl_for
 from tenure.core.record import Record
 from tenure.engine import change, holding, idempotency, ledger, load, recovery
-from tenure.engine.agents import ensure_agent
+from tenure.engine.agents import ensure_agent, present
 from tenure.engine.callers import CALLER
 from tenure.engine.verb import query, verb
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         capabilities: Sequence[str] | None
         idempotency_key: str | None
         server_id: str | None
+        worktree: str
 
 
 KINDS_MAX = 16
@@ -72,6 +73,7 @@ CLAIMANT = {
     "capabilities": inputs.optional(inputs.capabilities),
     "idempotency_key": inputs.key,
     "server_id": inputs.optional(inputs.ident),
+    "worktree": inputs.text(4096, one_line=True),
 }
 
 
@@ -87,6 +89,8 @@ class Claimant(Record):
     capabilities: Sequence[str] | None = None
     idempotency_key: str | None = None
     server_id: str | None = None
+    # Where the agent works, so that a later command from there knows who it is.
+    worktree: str = ""
 
 
 class Request(Record):
@@ -110,17 +114,18 @@ def claim(tx: Transaction, *, task_id: str, **claimant: Unpack[ClaimantArgs]) ->
     if isinstance(request, Refused):
         return request
     key = _key(request, "claim", task_id=task_id)
-    known = idempotency.replay(tx, key)
+    known = idempotency.replay(tx, key, request.settings.idempotency_hours)
     if known is not None:
-        return known if isinstance(known, Refused) else _answer(tx, known, resumed=True)
-    task = recovery.recover_due(tx, task)
-    refused = refusal_to_give(tx, task, asked.agent_id, asked.capabilities, request.settings)
+        return known if isinstance(known, Refused) else _answer(tx, known[0], resumed=True)
+    task, held = recovery.recover_due(tx, task)
+    refused = refusal_to_give(tx, task, held, asked.agent_id, asked.capabilities, request.settings)
     if refused is not None:
         return refused
-    lease = _give(tx, task, request, state="active")
+    request = request.replace(agent=present(tx, request.agent, asked.worktree))
+    lease = _give(tx, task, request, state="active", unended=held)
     if isinstance(lease, Refused):
         return lease
-    idempotency.remember(tx, key, lease)
+    idempotency.remember(tx, key, [lease])
     return _answer(tx, lease, resumed=False)
 
 
@@ -191,7 +196,7 @@ def leases_of(tx: Transaction, *, agent_id: str) -> tuple[Lease, ...] | Refused:
 
 def take_up(tx: Transaction, task: Task, lease: Lease) -> Lease:
     """Write an acceptance: lease active, task in progress. `task` carries the accepted receipt's head."""
-    accepted = lease.replace(state="active", accepted_at_ms=tx.now_ms, seen_at_ms=tx.now_ms)
+    accepted = settled(lease.replace(state="active", accepted_at_ms=tx.now_ms, seen_at_ms=tx.now_ms))
     tx.do("accept_lease", **accepted.as_dict())
     _take(tx, task, accepted, unended=len(load.unended_of_task(tx, task.key)))
     change.record(tx, "accepted", lease=accepted, token=accepted.token)
@@ -199,7 +204,12 @@ def take_up(tx: Transaction, task: Task, lease: Lease) -> Lease:
 
 
 def refusal_to_give(
-    tx: Transaction, task: Task, agent_id: str, capabilities: Sequence[str] | None, settings: Settings
+    tx: Transaction,
+    task: Task,
+    live_leases: Sequence[Lease],
+    agent_id: str,
+    capabilities: Sequence[str] | None,
+    settings: Settings,
 ) -> Refused | None:
     """Why this agent may not be given this task now, or None."""
     for condition in assignment.conditions(
@@ -208,7 +218,7 @@ def refusal_to_give(
         capabilities=capabilities,
         reserved_owner=settings.reserved_owner,
         unmet=load.unmet_ids(tx, task),
-        live_leases=load.live_of_task(tx, task.key),
+        live_leases=live_leases,
         now_ms=tx.now_ms,
     ):
         if condition.refusal is not None:
@@ -253,7 +263,7 @@ def _key(request: Request, verb_name: str, **arguments: Any) -> idempotency.Key 
 def _resumed(tx: Transaction, request: Request) -> Grant | None:
     """The lease the agent already holds in this project, taken over by its present incarnation."""
     for lease in load.unended_of_agent(tx, request.agent.agent_id):
-        if lease.project_id == request.project_id and live(lease, tx.now_ms):
+        if lease.project_id == request.project_id and lease.state == "active" and live(lease, tx.now_ms):
             after = seen(lease, tx.now_ms, extends=bool(lease.touch_extends))
             after = change.extend(tx, lease, after.replace(incarnation=request.agent.incarnation))
             return _answer(tx, after, resumed=True)
@@ -269,9 +279,11 @@ def _give_next(
     state: LeaseState,
 ) -> tuple[Grant, ...] | Refused:
     key = _key(request, verb_name, preferred_kinds=preferred_kinds, max_tasks=max_tasks)
-    known = idempotency.replay(tx, key)
+    known = idempotency.replay(tx, key, request.settings.idempotency_hours)
     if known is not None:
-        return known if isinstance(known, Refused) else (_answer(tx, known, resumed=True),)
+        return known if isinstance(known, Refused) else tuple(_answer(tx, lease, resumed=True) for lease in known)
+    # A poll is a sign of life, also when there is nothing to give.
+    request = request.replace(agent=present(tx, request.agent, request.asked.worktree))
     # Nobody else may be running: what is due must be on offer before the best is chosen.
     if recovery.advance_timers(tx, recovery.TIMERS_AT_ONCE).fired:
         tx.settle()
@@ -280,13 +292,14 @@ def _give_next(
         task = _best(tx, request, preferred_kinds)
         if task is None:
             break
-        lease = _give(tx, task, request, state=state)
+        lease = _give(tx, task, request, state=state, unended=load.unended_of_task(tx, task.key))
         if isinstance(lease, Refused):
             return lease
-        if not grants:
-            idempotency.remember(tx, key, lease)
         grants.append(_answer(tx, lease, resumed=False))
-    return tuple(grants) or _nothing_ready(tx, request)
+    if not grants:
+        return _nothing_ready(tx, request)
+    idempotency.remember(tx, key, [grant.lease for grant in grants])
+    return tuple(grants)
 
 
 def _nothing_ready(tx: Transaction, request: Request) -> Refused:
@@ -323,14 +336,15 @@ def _sets(tx: Transaction, request: Request) -> str:
     return "[" + ",".join(f'"{requires}"' for requires in fitting) + "]"
 
 
-def _give(tx: Transaction, task: Task, request: Request, *, state: LeaseState, **carried: Any) -> Lease | Refused:
+def _give(
+    tx: Transaction, task: Task, request: Request, *, state: LeaseState, unended: Sequence[Lease], **carried: Any
+) -> Lease | Refused:
     """Write the lease, the acceptance if there is one, and the task's new state."""
     terms = terms_of(
         task, request.profile, request.settings, request.asked.ttl_s, request.asked.default_ttl_s, **carried
     )
     if isinstance(terms, Refused):
         return terms
-    unended = load.unended_of_task(tx, task.key)
     taken = {lease.slot for lease in unended}
     lease = change.grant(
         tx,
@@ -371,6 +385,7 @@ def regrant(tx: Transaction, task: Task, agent: Agent, last: Lease, settings: Se
         task,
         request,
         state="active",
+        unended=load.unended_of_task(tx, task.key),
         renewals=last.renewals,
         reports=last.reports,
         progress=last.progress,
@@ -378,6 +393,8 @@ def regrant(tx: Transaction, task: Task, agent: Agent, last: Lease, settings: Se
         mark_gaps=last.mark_gaps,
         marked_at_ms=last.marked_at_ms,
         cadence_ms=last.cadence_ms,
+        stuck=last.stuck,
+        over_max=last.over_max,
     )
     assert not isinstance(lease, Refused)
     return lease

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from tenure.core import inputs, receipts
 from tenure.core import recovery as rules
-from tenure.core.deadline import live
 from tenure.core.errors import Refused, refuse
 from tenure.core.record import Record
 from tenure.engine import change, holding, ledger, liveness, load, recovery
-from tenure.engine.callers import CALLER
+from tenure.engine.callers import CALLER, known_agent
 from tenure.engine.verb import verb
 
 TYPE_CHECKING = False
@@ -105,8 +104,7 @@ def revoke(
 
 def revoke_leases(tx: Transaction, task: Task, reason: str, *, by: str, message: str) -> Ended | Refused:
     """Revoke every live lease of a task; it returns to the queue with a handoff."""
-    task = recovery.recover_due(tx, task)
-    leases = load.unended_of_task(tx, task.key)
+    task, leases = recovery.recover_due(tx, task)
     if not leases:
         return refuse("wrong_state", f"Nobody holds task {task.task_id}.", task_id=task.task_id, status=task.status)
     settings = holding.settings_of(tx, task)
@@ -138,14 +136,11 @@ def let_go(
         ended = ended.replace(message=message)
         recovery.post(tx, task, sender=lease.agent_id, text=message)
     if accepted:
-        task = recovery.hand_over(tx, task, ended, detail or escalation, settings, attempts=task.attempts)
+        # Whoever gives a task back before doing anything on it leaves nothing to hand over.
+        if detail or lease.marked_at_ms is not None:
+            task = recovery.hand_over(tx, task, ended, detail or escalation, settings, attempts=task.attempts)
         task = ledger.escalate(tx, task, escalation, settings=settings, lease=lease)
-    others = load.unended_of_task(tx, task.key)
-    if others and status == "todo":
-        task = task.replace(assigned_to=others[0].agent_id)
-    else:
-        task = task.replace(status=status, assigned_to=None, owner=None, blocked_reason=blocked_reason)
-    return change.save_task(tx, task, unended=len(others)), ended
+    return recovery.leave_to_others(tx, task, status, blocked_reason), ended
 
 
 @verb(
@@ -195,7 +190,7 @@ def _complete_by_force(tx: Transaction, caller: CallerArgs, outcome: dict[str, s
     operator = _operator(caller)
     if task.status == "done":
         return Ended(task=task, repeated=True)
-    task = recovery.recover_due(tx, task)
+    task, _ = recovery.recover_due(tx, task)
     settings = holding.settings_of(tx, task)
     body = receipts.complete_body(task.task_id, source=operator, **outcome)
     appended = ledger.append(tx, task, body, settings=settings, lease=None)
@@ -211,17 +206,9 @@ def finish(
 
     `task` carries the complete receipt's head already.
     """
-    ended = None
-    for held in load.unended_of_task(tx, task.key):
-        if lease is not None and held.lease_id == lease.lease_id:
-            ended = change.end(tx, held, "completed", "completed")
-            continue
-        change.end(tx, held, "revoked", "completed_elsewhere")
-        tx.do("lose_lease", agent_id=held.agent_id, lease_id=held.lease_id)
-        if held.state == "active":
-            task = ledger.escalate(tx, task, "superseded", settings=settings, lease=held)
-        change.record(tx, "revoked", lease=held, reason="completed_elsewhere", by=by)
+    ended = None if lease is None else change.end(tx, lease, "completed", "completed")
     assigned = lease.agent_id if lease else by or task.assigned_to
+    task = _revoke_rest(tx, task, settings, by=assigned or "")
     done = task.replace(
         status="done",
         assigned_to=assigned,
@@ -239,6 +226,17 @@ def finish(
     return Ended(task=done, lease=ended, unlocked=unlocked)
 
 
+def _revoke_rest(tx: Transaction, task: Task, settings: Settings, *, by: str) -> Task:
+    """Revoke whatever leases remain on a task that is finished, as completed elsewhere."""
+    for held in load.unended_of_task(tx, task.key):
+        change.end(tx, held, "revoked", "completed_elsewhere")
+        tx.do("lose_lease", agent_id=held.agent_id, lease_id=held.lease_id)
+        if held.state == "active":
+            task = ledger.escalate(tx, task, "superseded", settings=settings, lease=held)
+        change.record(tx, "revoked", lease=held, reason="completed_elsewhere", by=by)
+    return task
+
+
 def fail(tx: Transaction, task: Task, lease: Lease, settings: Settings, *, message: str = "") -> Ended:
     """A completion with status failure: the attempt is used, the task requeues or dies, dependants stay locked."""
     ended = change.end(tx, lease, "completed", "failed")
@@ -247,8 +245,7 @@ def fail(tx: Transaction, task: Task, lease: Lease, settings: Settings, *, messa
         task = recovery.hand_over(tx, task, ended, "failed", settings, attempts=verdict.attempts)
     if verdict.escalation:
         task = ledger.escalate(tx, task, verdict.escalation, settings=settings, lease=lease, terminal=verdict.terminal)
-    unended = len(load.unended_of_task(tx, task.key))
-    task = recovery.return_task(tx, task, verdict, unended=unended)
+    task = recovery.return_task(tx, task, verdict)
     change.record(tx, "failed", lease=ended, message=message, attempts=task.attempts, status=task.status)
     return Ended(task=task, lease=ended)
 
@@ -256,9 +253,7 @@ def fail(tx: Transaction, task: Task, lease: Lease, settings: Settings, *, messa
 def cancel(tx: Transaction, task: Task, lease: Lease, settings: Settings, *, message: str = "") -> Ended:
     """A completion with status canceled: the task will not be done; it is dead until someone requeues it."""
     ended = change.end(tx, lease, "completed", "canceled")
-    for other in load.unended_of_task(tx, task.key):
-        change.end(tx, other, "revoked", "completed_elsewhere")
-        tx.do("lose_lease", agent_id=other.agent_id, lease_id=other.lease_id)
+    task = _revoke_rest(tx, task, settings, by=lease.agent_id)
     dead = task.replace(
         status="dead",
         assigned_to=None,
@@ -317,13 +312,18 @@ def _block_unheld(tx: Transaction, caller: CallerArgs, reason: str, force: bool)
     task = _forced_task(tx, caller)
     if isinstance(task, Refused):
         return task
-    by = _operator(caller)
+    by, incarnation = _operator(caller), caller.get("incarnation")
+    if incarnation is not None:
+        # An older run of an agent speaks for nobody, whoever holds the task.
+        agent = known_agent(tx, by, incarnation)
+        if isinstance(agent, Refused):
+            return agent
     if force:
         revoked = revoke_leases(tx, task, "operator", by=by, message=reason)
         task = load.task_by_key(tx, task.key) if isinstance(revoked, Refused) else revoked.task
     else:
-        task = recovery.recover_due(tx, task)
-        if any(live(lease, tx.now_ms) for lease in load.unended_of_task(tx, task.key)):
+        task, held = recovery.recover_due(tx, task)
+        if held:
             return None
     if task.status not in ("todo", "in_progress"):
         message = f"Task {task.task_id} is {task.status} and cannot be blocked."

@@ -1,8 +1,8 @@
 """From a caller to the live lease it holds, or to what a presumed-dead holder is told.
 
-Callers are matched by (task, agent, incarnation), narrowed by lease id or token where given. A connection speaks for its
-own incarnation only; an older one is told `superseded`. The newest incarnation takes over its agent's leases by acting
-on them: a client that restarts its MCP server goes on where it was.
+Callers are matched by (task, agent, incarnation), narrowed by lease id or token where given. A connection speaks for
+its own incarnation only; an older one is told `superseded`. The newest incarnation takes over its agent's leases by
+acting on them: a client that restarts its MCP server goes on where it was.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from tenure.core import inputs
 from tenure.core.deadline import live
 from tenure.core.errors import Refused, refuse
+from tenure.core.model import UNENDED
 from tenure.core.record import Record
 from tenure.core.times import iso
 from tenure.engine import change, load, recovery
@@ -64,9 +65,7 @@ def find(tx: Transaction, caller: Caller) -> Held | Lost | Refused:
     agent = known_agent(tx, agent_id, caller.incarnation)
     if isinstance(agent, Refused):
         return agent
-    task = recovery.recover_due(tx, task)
-    agent = load.agent_named(tx, agent_id) or agent
-    leases = load.unended_of_task(tx, task.key)
+    task, leases = recovery.recover_due(tx, task)
     for lease in leases:
         if _is_of(lease, caller, agent_id):
             # The newest incarnation takes over by acting.
@@ -120,6 +119,8 @@ def _refusal(tx: Transaction, task: Task, agent: Agent, last: Lease | None, hold
     ended = f"Your lease on {task.task_id} ended at {iso(last.ended_at_ms or tx.now_ms)} ({last.end_reason})"
     if holder is not None:
         since = f"{holder.agent_id} has held it since {iso(holder.granted_at_ms)}"
+        if last.state in UNENDED:
+            ended = f"Your lease on {task.task_id} has ended; this is a newer one"
         return refuse(
             "lease_lost",
             f"{ended}; {since}.",
@@ -140,7 +141,10 @@ def _facts(tx: Transaction, task: Task, last: Lease | None, holder: Lease | None
     if last is not None:
         settings = load.settings_for(tx, task.project_id)
         prefix = "" if isinstance(settings, Refused) else settings.branch_prefix
-        facts.update(your_lease=last.lease_id, your_token=last.token, your_branch=prefix + last.agent_id)
+        facts.update(your_branch=prefix + last.agent_id)
+        if last.state not in UNENDED:
+            # A live lease that the caller did not name is a newer run's: knowing its id would be the proof.
+            facts.update(your_lease=last.lease_id, your_token=last.token)
         saved = tx.one("handoff_of_lease", lease_id=last.lease_id)
         if saved is not None and saved["git"]:
             import json
@@ -168,7 +172,7 @@ def note_return(tx: Transaction, agent: Agent, lost: Lease) -> bool:
 
 def news(tx: Transaction, lost: Lost, text: str) -> None:
     """What a lost holder wanted to say goes to the task's thread, for whoever holds it now."""
-    if lost.last is not None and text and not lost.task.status == "done":
+    if lost.last is not None and text and lost.task.status != "done":
         recovery.post(tx, lost.task, sender=lost.agent.agent_id, kind="news", text=text)
 
 

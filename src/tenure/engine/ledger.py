@@ -1,7 +1,7 @@
 """Appending to the ledger, for the verbs that owe a receipt. Custody follows the phase.
 
-An obligation belongs to the task: the first `accepted` opens it, an escalation for an expired lease marks it overdue, later
-acceptances hand it on, and only a `complete` that ends the task or a terminal escalation closes it.
+An obligation belongs to the task: the first `accepted` opens it, an escalation for an expired lease marks it overdue,
+later acceptances hand it on, and only a `complete` that ends the task or a terminal escalation closes it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def append(
         "phase": filled["phase"],
         "at_ms": tx.now_ms,
         "lease_id": lease.lease_id if lease else None,
-        "dedupe_key": body.get("dedupe_key"),
+        # A sentinel is no key: two receipts that say NA have nothing to do with each other.
+        "dedupe_key": body["dedupe_key"] if receipts.said(body.get("dedupe_key")) else None,
         "principal": filled["principal_ai"],
         "body": text,
         "prev_hash": prev_hash,

@@ -175,6 +175,7 @@ def _may_heal(tx: Transaction, lost: holding.Lost, caller: holding.Caller) -> bo
         return False
     if (caller.lease_id or last.lease_id) != last.lease_id or (caller.token or last.token) != last.token:
         return False
-    if claims.refusal_to_give(tx, lost.task, lost.agent.agent_id, None, settings) is not None:
+    others = load.live_of_task(tx, lost.task.key)
+    if claims.refusal_to_give(tx, lost.task, others, lost.agent.agent_id, None, settings) is not None:
         return False
     return not any(live(lease, tx.now_ms) for lease in load.unended_of_agent(tx, lost.agent.agent_id))

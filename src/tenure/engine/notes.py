@@ -1,4 +1,4 @@
-"""What agents say and make: messages, decisions, artifacts. Decisions and artifacts are marks: they feed the cadence."""
+"""What agents say and make: messages, decisions, artifacts. The last two are marks: they feed the cadence."""
 
 from __future__ import annotations
 

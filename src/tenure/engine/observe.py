@@ -11,7 +11,7 @@ from tenure.core.deadline import live, shown_status
 from tenure.core.errors import Refused
 from tenure.core.gridlock import Node
 from tenure.core.gridlock import gridlock as find_gridlock
-from tenure.core.model import DEFAULT_PROJECT, Event, Lease, Task
+from tenure.core.model import DEFAULT_PROJECT, STATUSES, Event, Lease, Task
 from tenure.core.record import Record
 from tenure.engine import load, recovery
 from tenure.engine.dependencies import Edge
@@ -155,6 +155,8 @@ class Statistics(Record):
     offered: int
     expiring_soon: int
     expired: int
+    # Not live any more and not recovered yet: shown as todo.
+    due: int
     stuck: int
     over_max: int
     average_renewals: float
@@ -173,14 +175,23 @@ def statistics(tx: Transaction, *, project_id: str | None = None) -> Statistics:
     counters = {row["name"]: row["value"] for row in tx.all("counters")}
     agents = tx.one("count_agents", project_id=project_id)
     assert agents is not None
+    tasks = dict.fromkeys(STATUSES, 0)
+    tasks.update({row["status"]: row["n"] for row in tx.all("count_tasks", project_id=project_id)})
+    # Counted as they should be seen: a dead holder's task is todo before its recovery is written.
+    due_tasks = leases["due_tasks"] or 0
+    tasks["in_progress"] -= due_tasks
+    tasks["todo"] += due_tasks
     return Statistics(
-        **{name: leases[name] or 0 for name in ("active", "offered", "expiring_soon", "expired", "stuck", "over_max")},
+        **{
+            name: leases[name] or 0
+            for name in ("active", "offered", "expiring_soon", "expired", "due", "stuck", "over_max")
+        },
         average_renewals=round(leases["average_renewals"] or 0.0, 2),
         max_renewals=leases["max_renewals"] or 0,
         recoveries=counters.get("recoveries", 0),
         false_recoveries=counters.get("false_recoveries", 0),
         agents=agents["n"],
-        tasks={row["status"]: row["n"] for row in tx.all("count_tasks", project_id=project_id)},
+        tasks=tasks,
     )
 
 

@@ -69,6 +69,17 @@ def show_settings(tx: Transaction, *, project_id: str = "default") -> Settings |
     return load.settings_for(tx, project_id)
 
 
+@query(project_id=inputs.optional(inputs.ident))
+def show_overrides(tx: Transaction, *, project_id: str | None = None) -> dict[str, Any] | Refused:
+    """What a project, or the store, changes of the defaults."""
+    if project_id is None:
+        return dict(_store_overrides(tx))
+    row = tx.one("project", project_id=project_id)
+    if row is None:
+        return refuse("project_not_found", f"There is no project {project_id}.", project_id=project_id)
+    return dict(json.loads(row["settings"]))
+
+
 def _store_overrides(tx: Transaction) -> Any:
     row = tx.one("meta", key="settings")
     return json.loads(row["value"]) if row else {}

@@ -16,11 +16,11 @@ from tenure.core.ids import ulid
 from tenure.core.profiles import profile_named
 from tenure.core.record import Record
 from tenure.engine import change, ledger, load
-from tenure.engine.verb import verb
+from tenure.engine.verb import query, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tenure.core.model import Handoff, Lease, Task
+    from tenure.core.model import Handoff, Lease, Status, Task
     from tenure.core.profiles import Profile
     from tenure.core.settings import Settings
     from tenure.store.store import Transaction
@@ -37,16 +37,31 @@ class Advanced(Record):
     offers_expired: int = 0
     warned: int = 0
     promoted: int = 0
-    # The next instant of interest, or None when nothing waits.
-    next_wake_ms: int | None = None
+    # How long until the next instant of interest, or None when nothing waits.
+    wait_ms: int | None = None
+
+
+class Due(Record):
+    """When there will be something to do."""
+
+    wait_ms: int | None
+
+
+@query()
+def next_due(tx: Transaction) -> Due:
+    """How long until the next instant of interest: one row of the timer index, and no lock."""
+    return Due(wait_ms=_wait_ms(tx))
+
+
+def _wait_ms(tx: Transaction) -> int | None:
+    row = tx.one("next_wake")
+    return None if row is None else int(row["wake_at_ms"]) - tx.now_ms
 
 
 @verb(limit=inputs.limit)
 def advance(tx: Transaction, *, limit: int = TIMERS_AT_ONCE) -> Advanced:
     """Do what is due: recover, expire offers, warn, and put tasks whose time has come into the ready index."""
-    found = advance_timers(tx, limit)
-    row = tx.one("next_wake")
-    return found.replace(next_wake_ms=row["wake_at_ms"] if row else None)
+    return advance_timers(tx, limit).replace(wait_ms=_wait_ms(tx))
 
 
 def advance_timers(tx: Transaction, limit: int) -> Advanced:
@@ -68,15 +83,20 @@ def advance_timers(tx: Transaction, limit: int) -> Advanced:
     return Advanced(fired=len(due), **counts)
 
 
-def recover_due(tx: Transaction, task: Task) -> Task:
-    """Recover whatever is due on this task, and keep that whatever the caller decides next."""
-    due = [lease for lease in load.unended_of_task(tx, task.key) if not live(lease, tx.now_ms)]
+def recover_due(tx: Transaction, task: Task) -> tuple[Task, list[Lease]]:
+    """Recover whatever is due on this task, and keep that whatever the caller decides next.
+
+    Answers the task as it then stands, and the leases that remain on it, which are live.
+    """
+    unended = load.unended_of_task(tx, task.key)
+    remaining = [lease for lease in unended if live(lease, tx.now_ms)]
+    due = [lease for lease in unended if not live(lease, tx.now_ms)]
     if not due:
-        return task
+        return task, remaining
     for lease in due:
         recover(tx, lease)
     tx.settle()
-    return load.task_by_key(tx, task.key)
+    return load.task_by_key(tx, task.key), remaining
 
 
 def recover(tx: Transaction, lease: Lease) -> None:
@@ -84,13 +104,12 @@ def recover(tx: Transaction, lease: Lease) -> None:
     task = load.task_by_key(tx, lease.task_key)
     settings = load.settings_for(tx, task.project_id)
     assert not isinstance(settings, Refused)
-    unended = len(load.unended_of_task(tx, task.key)) - 1
     if lease.state == "offered":
         change.end(tx, lease, "expired", "not_accepted")
-        change.save_task(tx, task, unended=unended)
+        change.save_task(tx, task, unended=len(load.unended_of_task(tx, task.key)))
         change.record(tx, "offer_expired", lease=lease)
         return
-    reason = "process_exited" if lease.death_at_ms is not None else "lease_expired"
+    reason = lease.end_reason or ("process_exited" if lease.death_at_ms is not None else "lease_expired")
     change.end(tx, lease, "expired", reason)
     tx.do("lose_lease", agent_id=lease.agent_id, lease_id=lease.lease_id)
     tx.do("count", name="recoveries", by=1)
@@ -100,32 +119,36 @@ def recover(tx: Transaction, lease: Lease) -> None:
     task = ledger.escalate(tx, task, "lease_expired", settings=settings, lease=lease)
     if verdict.escalation:
         task = ledger.escalate(tx, task, verdict.escalation, settings=settings, lease=lease, terminal=verdict.terminal)
-    task = return_task(tx, task, verdict, unended=unended)
-    change.record(tx, "recovered", lease=lease, reason=reason, status=task.status, **rules.numbers(lease, tx.now_ms))
+    task = return_task(tx, task, verdict)
+    facts = rules.numbers(lease, tx.now_ms, settings.task_lease.silence_multiplier)
+    change.record(tx, "recovered", lease=lease, reason=reason, status=task.status, **facts)
     tx.recovered.append((lease.agent_id, lease.task_id))
 
 
-def return_task(tx: Transaction, task: Task, verdict: rules.Verdict, *, unended: int) -> Task:
+def return_task(tx: Transaction, task: Task, verdict: rules.Verdict) -> Task:
     """Apply the verdict on a lost or failed attempt: back to the queue, dead, or quarantined."""
-    counted = task.replace(
-        attempts=verdict.attempts, silent_recoveries=verdict.silent_recoveries, evidence=verdict.evidence
-    )
-    if unended:
-        # Another slot's holder is still at work: the task stays in progress with it.
-        return change.save_task(tx, counted.replace(assigned_to=_first_holder(tx, task)), unended=unended)
-    returned = counted.replace(
-        status=verdict.status,
-        assigned_to=None,
-        owner=None,
+    task = task.replace(
+        attempts=verdict.attempts,
+        silent_recoveries=verdict.silent_recoveries,
+        evidence=verdict.evidence,
         retry_at_ms=verdict.retry_at_ms,
-        blocked_reason=verdict.blocked_reason,
     )
-    return change.save_task(tx, returned, unended=0)
+    return leave_to_others(tx, task, verdict.status, verdict.blocked_reason)
 
 
-def _first_holder(tx: Transaction, task: Task) -> str | None:
-    holders = load.unended_of_task(tx, task.key)
-    return holders[0].agent_id if holders else None
+def leave_to_others(tx: Transaction, task: Task, status: Status, blocked_reason: str = "") -> Task:
+    """The task after one of its holders is gone: in progress with another slot's holder, else `status`, unassigned."""
+    others = load.unended_of_task(tx, task.key)
+    at_work = [lease for lease in others if lease.state == "active"]
+    if at_work:
+        task = task.replace(assigned_to=at_work[0].agent_id, retry_at_ms=0)
+        return change.save_task(tx, task, unended=len(others))
+    if status != "todo":
+        for lease in others:
+            change.end(tx, lease, "revoked", f"task_{status}")
+        others = []
+    task = task.replace(status=status, assigned_to=None, owner=None, blocked_reason=blocked_reason)
+    return change.save_task(tx, task, unended=len(others))
 
 
 def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: Settings, *, attempts: int) -> Task:

@@ -1,4 +1,4 @@
-"""Tasks: add, edit, unblock, reopen, requeue, delete. What their holders do to them is in claims, liveness and endings."""
+"""Tasks: add, edit, unblock, reopen, requeue, delete. What holders do to them is in claims, liveness and endings."""
 
 from __future__ import annotations
 
@@ -314,6 +314,9 @@ def requeue_task(
         retry_at_ms=0,
         not_before_ms=min(task.not_before_ms, tx.now_ms),
     )
+    requeued = requeued.replace(rank_ms=rank_ms(requeued))
+    if requeued.rank_ms != task.rank_ms:
+        tx.do("edit_task", **requeued.as_dict())
     requeued = change.save_task(tx, requeued, unended=0)
     change.record(tx, "requeued", task=requeued, agent_id=by)
     return requeued
@@ -327,8 +330,7 @@ def delete_task(
     task = load.task_named(tx, task_id, project_id)
     if isinstance(task, Refused):
         return task
-    task = recovery.recover_due(tx, task)
-    held = load.unended_of_task(tx, task.key)
+    task, held = recovery.recover_due(tx, task)
     if held and not force:
         message = f"Task {task_id} is held by {held[0].agent_id}."
         return refuse("task_held", message, task_id=task_id, holder=held[0].agent_id)
@@ -354,8 +356,7 @@ def _unheld(tx: Transaction, task_id: str, project_id: str | None) -> Task | Ref
     task = load.task_named(tx, task_id, project_id)
     if isinstance(task, Refused):
         return task
-    task = recovery.recover_due(tx, task)
-    held = load.unended_of_task(tx, task.key)
+    task, held = recovery.recover_due(tx, task)
     if held:
         message = f"Task {task_id} is held by {held[0].agent_id}."
         return refuse("task_held", message, task_id=task_id, holder=held[0].agent_id)

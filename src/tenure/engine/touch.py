@@ -1,4 +1,4 @@
-"""Touch: a sign of life. The one verb that must start hardly slower than Python, because hooks call it on every tool use.
+"""Touch: a sign of life. It must start hardly slower than Python itself, because hooks call it on every tool use.
 
 It therefore imports nothing but the deadline and the store. A touch extends the agent's live leases by their present
 terms, and clears or sets an announced silence. A holder that was declared dead is only told.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tenure.core.model import Lease
     from tenure.store.store import Transaction
 
-EXPECT_SILENCE_S = inputs.whole(0, 86_400)
+EXPECT_SILENCE_S = inputs.whole(0, inputs.TTL_MAX_S)
 
 
 class Touched(Record):

@@ -15,6 +15,7 @@ A server's runner, which puts many verbs into one commit, uses `check` and `body
 from __future__ import annotations
 
 from tenure.core.errors import Refused
+from tenure.core.inputs import bad
 from tenure.store.store import StoreFault
 
 TYPE_CHECKING = False
@@ -66,6 +67,8 @@ class Verb(Generic[P, R]):
         """The arguments as the body takes them, or the refusal of the first bad one."""
         checked = {}
         for name, value in arguments.items():
+            if name not in self.inputs:
+                return bad(name, f"is not an argument of {self.name}")
             good = self.inputs[name](name, value)
             if isinstance(good, Refused):
                 return good

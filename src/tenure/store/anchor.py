@@ -56,20 +56,18 @@ def re_anchor(cursor: Any, queries: dict[str, str], clock: Clock) -> int:
     """Fit the anchor to this machine's clocks, moving what is pending. Must hold the write lock."""
     boot, wall, mono = clock.boot_id(), clock.wall_ms(), clock.mono_ms()
     row = cursor.execute(queries["clock"]).fetchone()
-    if row is None:
-        cursor.execute(queries["set_clock"], {"boot_id": boot, "wall0_ms": wall, "mono0_ms": mono})
-        cursor.execute(queries["know_boot"], {"boot_id": boot})
-        return wall
-    if row[0] == boot and mono >= row[2]:
-        _shift(cursor, queries, wall - (row[1] + mono - row[2]), wall)
-    else:
-        _new_boot(cursor, queries, row[0], boot, wall)
+    if row is not None:
+        if row[0] == boot and mono >= row[2]:
+            _shift(cursor, queries, wall - (row[1] + mono - row[2]), wall)
+        else:
+            _new_boot(cursor, queries, row[0], boot, wall)
     cursor.execute(queries["set_clock"], {"boot_id": boot, "wall0_ms": wall, "mono0_ms": mono})
+    cursor.execute(queries["know_boot"], {"boot_id": boot})
     return wall
 
 
 def _shift(cursor: Any, queries: dict[str, str], by_ms: int, now_ms: int) -> None:
-    values = {"by_ms": by_ms, "now_ms": now_ms, "before_ms": now_ms - by_ms}
+    values = {"by_ms": by_ms, "now_ms": now_ms}
     for name in ("leases", "lease_timers", "retries", "task_timers", "links", "servers", "handoffs", "agents"):
         cursor.execute(queries["shift_" + name], values)
 
@@ -84,6 +82,5 @@ def _new_boot(cursor: Any, queries: dict[str, str], old: str, boot: str, now_ms:
         )
     values = {"now_ms": now_ms, "boot_id": boot, "old_boot_id": old}
     cursor.execute(queries["replace_boot"], values)
-    cursor.execute(queries["know_boot"], values)
     for name in ("leases", "timers", "retries", "links", "servers"):
         cursor.execute(queries["reboot_" + name], values)

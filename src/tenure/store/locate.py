@@ -35,7 +35,7 @@ def git_common_dir(start: str, environ: Mapping[str, str]) -> str | None:
     directory = os.path.abspath(start)
     while True:
         entry = os.path.join(directory, ".git")
-        if os.path.isdir(entry):
+        if _is_git_dir(entry):
             return _common_of(entry)
         if os.path.isfile(entry):
             return _common_of(_linked(entry, directory))
@@ -63,7 +63,7 @@ def _common_of(git_dir: str) -> str:
 
 
 def _is_git_dir(directory: str) -> bool:
-    """A bare repository, or the inside of a .git directory."""
+    """A repository's .git directory, a bare repository, or the inside of either; like git, pass a stray .git by."""
     return os.path.isfile(os.path.join(directory, "HEAD")) and os.path.isdir(os.path.join(directory, "objects"))
 
 

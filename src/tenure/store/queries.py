@@ -48,6 +48,8 @@ def parse(text: str, fragments: dict[str, str] | None = None) -> dict[str, str]:
 
 
 def _insert(text: str, fragments: dict[str, str]) -> str:
+    if "{" not in text:
+        return text
     for name, fragment in fragments.items():
         text = text.replace("{" + name + "}", fragment)
     return text

@@ -31,6 +31,7 @@ SCHEMA_VERSION = 1
 RETRY_MIN_S = 0.001
 RETRY_SPREAD_S = 0.003
 BUSY_TIMEOUT_S = 30.0
+CACHE_KIB = 16_000
 
 # SQLite's result code (its name without SQLITE_, up to an extension): our code and what to say.
 FAULTS = {
@@ -70,11 +71,12 @@ class SqliteStore(Store):
         self.random = random
         self.busy_timeout_s = busy_timeout_s
         self.queries = queries.load("queries.sql")
+        self.connection = self._faulting(lambda: self._connect(create))
         try:
-            self.connection = self._connect(create)
-            self._migrate()
-        except sqlite3.Error as error:
-            raise as_fault(error, path) or error from error
+            self._faulting(self._prepare)
+        except BaseException:
+            self.close()
+            raise
 
     def clone(self) -> SqliteStore:
         """Another connection to the same file, for another thread."""
@@ -90,20 +92,26 @@ class SqliteStore(Store):
     def _connect(self, create: bool) -> sqlite3.Connection:
         if self.path != ":memory:":
             _prepare_file(self.path, create)
-        connection = sqlite3.connect(
+        return sqlite3.connect(
             self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
         )
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA foreign_keys=ON")
-        return connection
 
-    def _migrate(self) -> None:
-        version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+    def _prepare(self) -> None:
+        """Set the connection up, patiently: while the last process to close the store removes its log, or the first to
+        open it after a crash recovers that log, even the first read finds the file locked."""
+        self._patiently("PRAGMA synchronous=FULL")
+        self._patiently("PRAGMA foreign_keys=ON")
+        # SQLite's own 2 MB hold fewer pages than a claim seeks among 200 capability sets; they are used only as needed.
+        self._patiently(f"PRAGMA cache_size=-{CACHE_KIB}")
+        version = self._patiently("PRAGMA user_version").fetchone()[0]
         if version == SCHEMA_VERSION:
             return
         if version > SCHEMA_VERSION:
             self._refuse_newer(version)
             return
+        self._migrate()
+
+    def _migrate(self) -> None:
         if self.path != ":memory:":
             self._patiently("PRAGMA journal_mode=WAL")
         self._begin()
@@ -114,6 +122,7 @@ class SqliteStore(Store):
                     for statement in _statements(script):
                         self.connection.execute(statement)
                     self.connection.execute(f"PRAGMA user_version={number}")
+            self._now()
             self.connection.execute("COMMIT")
         except BaseException:
             self._roll_back()
@@ -132,6 +141,7 @@ class SqliteStore(Store):
         try:
             self._begin()
             transaction = Transaction(self.connection, self.queries, self._now(), self.random)
+            self.answered_at_ms = transaction.now_ms
             answer = body(transaction)
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -144,18 +154,16 @@ class SqliteStore(Store):
         return answer
 
     def look(self, body: Callable[[Transaction], R]) -> R:
-        try:
-            return self._look(body)
-        except sqlite3.Error as error:
-            raise as_fault(error, self.path) or error from error
+        return self._faulting(lambda: self._look(body))
 
     def _look(self, body: Callable[[Transaction], R]) -> R:
-        self._patiently("BEGIN")
+        self._begin_look()
         try:
             try:
                 now_ms = anchor.read_now(self.connection, self.queries, self.clock)
             except anchor.Stale:
                 now_ms = self._now_for_reader()
+            self.answered_at_ms = now_ms
             return body(Transaction(self.connection, self.queries, now_ms, self.random))
         finally:
             self._roll_back()
@@ -163,13 +171,12 @@ class SqliteStore(Store):
     def _now_for_reader(self) -> int:
         """Let a write transaction re-anchor before the snapshot is taken; where that is refused, advise anyway."""
         self._roll_back()
-        try:
+        try:  # noqa: SIM105 - contextlib would have to be imported for every touch
             self.run(lambda transaction: None)
         except StoreFault:
-            self._patiently("BEGIN")
-            return anchor.advised_now(self.connection, self.queries, self.clock)
-        self._patiently("BEGIN")
-        return anchor.read_now(self.connection, self.queries, self.clock)
+            pass
+        self._begin_look()
+        return anchor.advised_now(self.connection, self.queries, self.clock)
 
     def _now(self) -> int:
         try:
@@ -180,13 +187,28 @@ class SqliteStore(Store):
     def _begin(self) -> None:
         self._patiently("BEGIN IMMEDIATE")
 
-    def _patiently(self, statement: str) -> None:
-        """Run a statement that may find the store locked, trying again every few milliseconds."""
+    def _begin_look(self) -> None:
+        """Begin a read. BEGIN alone takes no lock; the first read does, and may find the store locked for a moment."""
+        self._retrying(self._snapshot)
+
+    def _snapshot(self) -> None:
+        self.connection.execute("BEGIN")
+        try:
+            self.connection.execute(self.queries["clock"])
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _patiently(self, statement: str) -> sqlite3.Cursor:
+        """Run a statement that may find the store locked."""
+        return self._retrying(lambda: self.connection.execute(statement))
+
+    def _retrying(self, step: Callable[[], R]) -> R:
+        """Run a step that may find the store locked, trying again every few milliseconds."""
         give_up_at = None
         while True:
             try:
-                self.connection.execute(statement)
-                return
+                return step()
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorname.partition("_")[2].partition("_")[0] not in ("BUSY", "LOCKED"):
                     raise
@@ -212,22 +234,33 @@ class SqliteStore(Store):
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 
+    def _faulting(self, step: Callable[[], R]) -> R:
+        """Run a step with SQLite's errors turned into faults."""
+        try:
+            return step()
+        except sqlite3.Error as error:
+            raise as_fault(error, self.path) or error from error
+
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
     def data_version(self) -> int:
         """Changes when another connection has written; costs microseconds, so the monitor can look often."""
-        return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
+        return int(self._faulting(lambda: self._patiently("PRAGMA data_version").fetchone()[0]))
 
     def integrity_faults(self) -> list[str]:
         """What SQLite's own check finds wrong; empty when the file is sound."""
-        found = [str(row[0]) for row in self.connection.execute("PRAGMA integrity_check")]
-        orphans = [
-            f"foreign key of {row[0]} row {row[1]}" for row in self.connection.execute("PRAGMA foreign_key_check")
-        ]
+        return self._faulting(self._integrity_faults)
+
+    def _integrity_faults(self) -> list[str]:
+        found = [str(row[0]) for row in self._patiently("PRAGMA integrity_check")]
+        orphans = [f"foreign key of {row[0]} row {row[1]}" for row in self._patiently("PRAGMA foreign_key_check")]
         return [row for row in found if row != "ok"] + orphans
 
     def adopt(self) -> None:
         """The way out of store_shared: this machine keeps the file. Every lease gets a fresh term under this boot."""
+        self._faulting(self._adopt)
+
+    def _adopt(self) -> None:
         self._begin()
         try:
             self.connection.execute(self.queries["forget_boot"], {"boot_id": self.clock.boot_id()})

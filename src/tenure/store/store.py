@@ -106,6 +106,8 @@ class Store:
     """Base of the stores: what they share is how a committed transaction's recoveries are told."""
 
     on_recovery_callback: RecoveryCallback | None = None
+    # The time of the last transaction, by which its answer is to be read ("expires in 10m").
+    answered_at_ms: int = 0
 
     def run(self, body: Callable[[Transaction], R]) -> R:
         """Run a verb's body in one write transaction; commit whatever it returns, a refusal included."""

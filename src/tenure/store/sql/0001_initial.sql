@@ -119,6 +119,9 @@ CREATE TABLE agents (
     lost_lease_id    TEXT
 );
 
+-- Who works in a folder: how a command without a name finds out whose it is.
+CREATE INDEX agents_in_worktree ON agents (worktree) WHERE worktree <> '';
+
 CREATE TABLE links (
     link_id      TEXT PRIMARY KEY,
     agent_id     TEXT NOT NULL REFERENCES agents (agent_id) ON DELETE CASCADE,
@@ -223,14 +226,14 @@ CREATE TABLE handoffs (
 );
 CREATE INDEX handoffs_of_task ON handoffs (task_key, token);
 
--- Idempotency keys: the lease a request made, for the request's retries.
+-- Idempotency keys: the leases a request made (ids joined with spaces), for the request's retries.
 CREATE TABLE idempotency (
     project_id TEXT NOT NULL,
     agent_id   TEXT NOT NULL,
     verb       TEXT NOT NULL,
     key        TEXT NOT NULL,
     digest     TEXT NOT NULL,
-    lease_id   TEXT NOT NULL,
+    leases     TEXT NOT NULL,
     at_ms      BIGINT NOT NULL,
     PRIMARY KEY (project_id, agent_id, verb, key)
 );

@@ -1,54 +1,121 @@
-"""The `tenure` console script.
+"""The command line: words in, one verb, an answer out.
 
-It answers `--version`, `--help` and `tour`. The command set itself arrives with the command line; until then an unknown
-command is refused as a usage error rather than half understood.
+Nothing is imported before it is needed. The exit status is the refusal's (docs/refusals.md); `| head` closing the pipe
+early is not an error.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+
+from tenure.core.errors import EXIT_INTERNAL, EXIT_OK, Refused, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-USAGE = """\
-usage: tenure [--help | --version | tour]
-
-  tour        walk one task through claim, silence, recovery and handoff, on a throw-away store
-  --version   print the version
-  --help      print this text
-"""
+    from tenure.store.store import Clock
+    from tenure.surfaces.cli.output import Result
+    from tenure.surfaces.cli.spec import Command
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status of the process."""
-    args = list(sys.argv[1:] if argv is None else argv)
-    match args:
-        case [] | ["-h" | "--help" | "help"]:
-            print(USAGE, end="")
-            return 0
-        case ["--version"]:
-            from tenure import __version__
-
-            print(f"tenure {__version__}")
-            return 0
-        case ["tour"]:
-            from tenure import tour
-
-            return tour.main()
-        case ["--version" | "-h" | "--help" | "help" | "tour" as command, extra, *_]:
-            return _refuse(f"{command} takes no argument, got {extra!r}")
-        case _:
-            return _refuse(f"unknown command {args[0]!r}")
+def main(argv: Sequence[str] | None = None, *, folder: str | None = None, clock: Clock | None = None) -> int:
+    """Run one command and return its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(words, os.getcwd() if folder is None else folder, clock)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough. Python would complain once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except KeyboardInterrupt:
+        return 130
+    return status
 
 
-def _refuse(message: str) -> int:
-    from tenure.core.errors import EXIT_USAGE
+def _run(words: list[str], folder: str, clock: Clock | None) -> int:
+    as_json = _wants_json(words)
+    try:
+        found = _find(words)
+        if isinstance(found, int):
+            return found
+        if isinstance(found, Refused):
+            return _refused(found, as_json)
+        command, rest = found
+        return _perform(command, rest, folder, clock, as_json)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if os.environ.get("TENURE_DEBUG"):
+            raise
+        message = f"{type(error).__name__}: {error}"
+        hint = "Run it again with TENURE_DEBUG=1 to see where, and report it."
+        return _refused(refuse("internal_error", message, hint), as_json) or EXIT_INTERNAL
 
-    print(f"tenure: {message}; see tenure --help", file=sys.stderr)
-    return EXIT_USAGE
+
+def _perform(command: Command, rest: list[str], folder: str, clock: Clock | None, as_json: bool) -> int:
+    from tenure.surfaces.cli.context import Context, Stop
+    from tenure.surfaces.cli.spec import help_text, parse
+
+    values = parse(command, rest)
+    if isinstance(values, Refused):
+        return _refused(values, as_json)
+    if values.get("help"):
+        print(help_text(command))
+        return EXIT_OK
+    context = Context(values, os.environ, folder)
+    context.clock = clock
+    module, _, name = command.run.partition(":")
+    __import__(module)
+    try:
+        result = getattr(sys.modules[module], name)(context)
+    except Stop as stop:
+        result = stop.refusal
+    finally:
+        context.close()
+    return _refused(result, as_json) if isinstance(result, Refused) else _shown(result, as_json)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _shown(result: Result, as_json: bool) -> int:
+    from tenure.surfaces.cli import output
+
+    if as_json:
+        output.print_json(output.envelope(result))
+        return result.exit_status
+    for line in result.lines:
+        print(line)
+    for warning in result.warnings:
+        print(f"Warning: {warning}", file=sys.stderr)
+    return result.exit_status
+
+
+def _refused(refusal: Refused, as_json: bool) -> int:
+    from tenure.surfaces.cli import output
+
+    if as_json:
+        output.print_json(output.error_envelope(refusal))
+    else:
+        print(f"{output.paint('Error:', 'red', sys.stderr)} {output.clean(refusal.message, 2000)}", file=sys.stderr)
+        print(output.clean(refusal.next, 2000), file=sys.stderr)
+    return refusal.exit_status
+
+
+def _wants_json(words: list[str]) -> bool:
+    """Known before anything is parsed, because a usage error is to be told in JSON too."""
+    ours = words[: words.index("--")] if "--" in words else words
+    if "--json" in ours or "-j" in ours or "--format=json" in ours:
+        return True
+    return any(ours[index] in ("--format", "-o") and word == "json" for index, word in enumerate(ours[1:]))
+
+
+def _find(words: list[str]) -> tuple[Command, list[str]] | Refused | int:
+    """The command that the words name, with the rest of them."""
+    if words[:1] == ["touch"]:
+        from tenure.surfaces.cli.touch import COMMAND
+
+        return COMMAND, words[1:]
+    from tenure.surfaces.cli import commands
+
+    return commands.find(words)

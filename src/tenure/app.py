@@ -1,0 +1,52 @@
+"""Where the parts are wired together: which store, which monitors. Nothing else knows how they are made."""
+
+from __future__ import annotations
+
+import os
+
+from tenure.core.errors import Refused, refuse
+from tenure.store.locate import store_location
+from tenure.store.store import StoreFault
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tenure.monitors.loop import Loop
+    from tenure.store.sqlite import SqliteStore
+    from tenure.store.store import Clock
+
+
+def open_store(
+    location: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    start: str | None = None,
+    clock: Clock | None = None,
+    create: bool = True,
+) -> SqliteStore | Refused:
+    """Open the store a user means: the one named, else TENURE_STORE, else the repository's."""
+    path = store_location(location, os.environ if environ is None else environ, start or os.getcwd())
+    if path is None:
+        message = "There is no store here: no repository, no .tenure folder, and TENURE_STORE is not set."
+        return refuse("store_unavailable", message, "Name one with --store or TENURE_STORE, or run it in a repository.")
+    if "://" in path:
+        message = f"The store {path.partition('://')[0]}:// is not one this version can open."
+        return refuse("store_unavailable", message, "Name the path of an SQLite file.", store=path)
+    from tenure.store.sqlite import SqliteStore
+
+    try:
+        return SqliteStore(path, clock=clock, create=create)
+    except StoreFault as fault:
+        return fault.refusal
+
+
+def monitors(store: SqliteStore) -> Loop:
+    """The monitors of a store, not started, on a connection of their own."""
+    from tenure.monitors.loop import Loop
+    from tenure.monitors.recovery import RecoveryMonitor
+    from tenure.monitors.upkeep import Upkeep
+
+    own = store.clone()
+    own.on_recovery_callback = store.on_recovery_callback
+    return Loop([RecoveryMonitor(own), Upkeep(own)], own.data_version)

@@ -1,0 +1,87 @@
+"""`tenure agent ...`"""
+
+from __future__ import annotations
+
+from tenure.surfaces.cli.context import must
+from tenure.surfaces.cli.output import Result, ago, clean, duration, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tenure.surfaces.cli.context import Context
+
+
+def join(context: Context) -> Result:
+    """Register an agent that works here."""
+    from tenure.engine.agents import register
+    from tenure.surfaces import shapes
+
+    agent = must(
+        register(
+            context.store,
+            agent_id=context.get("id") or context.environ.get("TENURE_AGENT"),
+            name=context.get("name", ""),
+            role=context.get("role", ""),
+            skills=context.get("skill", []),
+            profile="cli",
+            worktree=context.worktree(),
+            **context.project(),
+        )
+    )
+    lines = [f"Joined as {agent.agent_id}" + (f" ({clean(agent.name)})" if agent.name != agent.agent_id else "")]
+    lines.append(f"In other folders say: export TENURE_AGENT={agent.agent_id}")
+    return Result(data=shapes.agent(agent), lines=lines, next=["tenure ready", "tenure next"])
+
+
+def list_agents(context: Context) -> Result:
+    """List the agents."""
+    from tenure.engine import agents
+    from tenure.surfaces import shapes
+
+    limit = context.get("limit", 100)
+    found = must(agents.list_agents(context.store, limit=limit, **context.project()))
+    rows = [
+        [one.agent_id, clean(one.name, 30), one.state, ago(one.seen_at_ms, context.now_ms), clean(one.role, 30)]
+        for one in found
+    ]
+    lines = table(rows, ("ID", "NAME", "STATE", "SEEN", "ROLE")) if rows else ["No agents."]
+    if len(found) >= limit:
+        lines.append(f"More: tenure agent list --limit {limit * 10}")
+    return Result(data={"agents": [shapes.agent(one) for one in found]}, lines=lines)
+
+
+def show(context: Context) -> Result:
+    """Show one agent."""
+    from tenure.engine.agents import show_agent
+    from tenure.surfaces import shapes
+
+    agent_id = context.values.get("agent") or context.agent_id()
+    seen = must(show_agent(context.store, agent_id=agent_id))
+    agent, now = seen.agent, context.now_ms
+    lines = [
+        f"{agent.agent_id} - {clean(agent.name)}",
+        "",
+        f"State: {agent.state}, {'linked' if seen.linked else 'not linked'}",
+        f"Seen: {ago(agent.seen_at_ms, now)}",
+        f"Branch: {agent.branch}",
+    ]
+    lines += [f"Worktree: {clean(agent.worktree)}"] if agent.worktree else []
+    lines += [
+        f"Holds: {lease.task_id} ({lease.state}, expires in {duration(lease.expires_at_ms - now)})"
+        for lease in seen.leases
+    ]
+    data = {
+        **shapes.agent(agent),
+        "linked": seen.linked,
+        "leases": [shapes.lease(lease) for lease in seen.leases],
+        "links": [shapes.link(link) for link in seen.links],
+    }
+    return Result(data=data, lines=lines)
+
+
+def leave(context: Context) -> Result:
+    """Leave, giving everything back."""
+    from tenure.engine.agents import depart
+    from tenure.surfaces import shapes
+
+    agent = must(depart(context.store, agent_id=context.agent_id(), reason=context.get("message", "left")))
+    return Result(data=shapes.agent(agent), lines=[f"{agent.agent_id} has left; what it held is on offer."])

@@ -1,0 +1,582 @@
+"""The table of commands: all there are, with their words, options and examples. Help, completion and docs read it."""
+
+from __future__ import annotations
+
+import sys
+
+from tenure.core.errors import EXIT_OK, Refused, refuse
+from tenure.surfaces.cli.spec import COMMON, Argument, Command, Option, help_text, near
+from tenure.surfaces.cli.touch import AGENT
+from tenure.surfaces.cli.touch import COMMAND as TOUCH
+
+HERE = "tenure.surfaces.cli."
+TASK = Argument(name="TASK", help="The task's id.")
+PRIORITIES = ("critical", "high", "medium", "low")
+COMPLEXITIES = ("none", "simple", "complex", "research", "epic")
+STATUSES = ("todo", "in_progress", "blocked", "done", "dead")
+
+_LEASE = Option(name="--lease", value="ID", help="The lease you mean (default: TENURE_LEASE).", aliases=("--lease-id",))
+_FORCE = Option(name="--force", help="As an operator, although you do not hold it; this is recorded.")
+_MESSAGE = Option(
+    name="--message",
+    value="TEXT",
+    help="A note for the task's thread.",
+    aliases=("--comment", "--note", "--reason", "-m"),
+)
+_LIMIT = Option(name="--limit", value="N", help="How many to show.", kind="int", aliases=("-n",))
+_AFTER_KEY = Option(name="--from", value="CURSOR", help="Go on after this cursor, from the last page.", kind="int")
+_TTL = Option(
+    name="--ttl",
+    value="TIME",
+    help="How long the lease lasts: 5m, 1h, 90s, PT5M; 1 s to 7 d (default: TENURE_LEASE_TTL, else 15m).",
+    kind="duration",
+)
+_CAPABILITIES = Option(
+    name="--capability",
+    value="NAME",
+    help="A capability you have; tasks that require others are left out.",
+    many=True,
+    aliases=("--capabilities", "--skill", "--skills"),
+)
+_PROFILE = Option(
+    name="--profile", value="NAME", help="The rules of the lease: cli (default), agent, worker, or your own."
+)
+_KEY = Option(
+    name="--idempotency-key",
+    value="KEY",
+    help="Repeating the request with this key gives the same lease.",
+    aliases=("--key",),
+)
+_TASK_OPTIONS = (
+    Option(name="--body", value="TEXT", help="What is to be done.", aliases=("--description", "--desc", "-b")),
+    Option(
+        name="--priority", value="LEVEL", help="critical, high, medium or low.", choices=PRIORITIES, aliases=("-p",)
+    ),
+    Option(name="--complexity", value="LEVEL", help="none, simple, complex, research or epic.", choices=COMPLEXITIES),
+    Option(name="--kind", value="KIND", help="The task type, such as code.generate.", aliases=("--type", "-t")),
+    Option(name="--estimate", value="HOURS", help="Estimated hours.", kind="number", aliases=("--estimated-hours",)),
+    Option(name="--requires", value="NAME", help="A capability the holder must have.", many=True),
+    Option(name="--lease-duration", value="TIME", help="How long leases on it last.", kind="duration"),
+    Option(name="--max-attempts", value="N", help="Attempts before it is dead.", kind="int"),
+    Option(name="--not-before", value="TIME", help="Not before this moment (RFC 3339), or this long from now (30m)."),
+    Option(
+        name="--assign", value="NAME", help="Keep it for an agent, or give it to a person.", aliases=("--assignee",)
+    ),
+)
+_AFTER = Option(
+    name="--after",
+    value="TASK",
+    help="A task that must be done first.",
+    many=True,
+    aliases=("--blocked-by", "--depends-on", "--needs", "--dep", "--deps"),
+)
+_TTL_NOTES = """Recommended TTLs:
+  Quick fix        5-10m
+  Standard task    15-30m
+  Complex feature  1h
+  Large refactor   2h"""
+
+
+def _command(path: str, run: str, summary: str, *examples: str, **more: object) -> Command:
+    return Command(path=path, run=HERE + run, summary=summary, examples=examples, **more)  # type: ignore[arg-type]
+
+
+COMMANDS: tuple[Command, ...] = (
+    _command(
+        "init",
+        "setup:init",
+        "Make a store for this repository (or folder), shared by all its worktrees.",
+        "tenure init",
+    ),
+    _command("status", "overview:status", "How things stand: tasks, agents, claims.", "tenure status"),
+    _command(
+        "ready",
+        "overview:ready",
+        "What can be claimed now, best first.",
+        "tenure ready",
+        "tenure ready -n 5",
+        options=(_LIMIT,),
+    ),
+    _command(
+        "next",
+        "tasks:take_next",
+        "Claim the best ready task.",
+        "tenure next --agent A1234ABCD",
+        options=(
+            AGENT,
+            _TTL,
+            _PROFILE,
+            _CAPABILITIES,
+            _KEY,
+            Option(
+                name="--prefer",
+                value="KIND",
+                help="A kind you would rather have.",
+                many=True,
+                aliases=("--kind", "--preferred-kinds"),
+            ),
+        ),
+        aliases=("task next", "task claim-next", "claim-next"),
+    ),
+    _command(
+        "why",
+        "overview:why",
+        "Why a task is where it is, and why it is or is not given out.",
+        "tenure why F001",
+        "tenure why F001 --agent A1234ABCD",
+        arguments=(TASK,),
+        options=(AGENT, _CAPABILITIES),
+        aliases=("task why", "explain"),
+    ),
+    _command(
+        "doctor",
+        "doctor:doctor",
+        "Check the store, the clock, worktrees, the ledger and gridlock.",
+        "tenure doctor",
+        "tenure doctor --fix",
+        options=(Option(name="--fix", help="Repair what can be repaired."),),
+        aliases=("check",),
+    ),
+    _command(
+        "watch",
+        "watch:watch",
+        "Watch the board, countdowns and recoveries live (ends with Ctrl-C).",
+        "tenure watch",
+        options=(
+            Option(name="--once", help="Draw once and end."),
+            Option(name="--interval", value="TIME", help="How often to look (default 1s).", kind="duration"),
+        ),
+    ),
+    TOUCH,
+    _command("prime", "prime:prime", "The working loop, for an agent that starts here.", "tenure prime"),
+    _command(
+        "agent join",
+        "agents:join",
+        "Register an agent that works in this folder.",
+        "tenure agent join --name Ada",
+        "tenure agent join --id A1234ABCD --name Ada",
+        options=(
+            Option(name="--id", value="ID", help="Its id (default: a new one).", aliases=("--agent", "--agent-id")),
+            Option(name="--name", value="NAME", help="Its name."),
+            Option(name="--role", value="ROLE", help="What it does."),
+            Option(name="--skill", value="NAME", help="Something it can do.", many=True, aliases=("--skills",)),
+        ),
+        aliases=("join", "agent register", "register", "agent add"),
+    ),
+    _command(
+        "agent list",
+        "agents:list_agents",
+        "The agents.",
+        "tenure agent list",
+        options=(_LIMIT,),
+        aliases=("agents", "agent ls"),
+    ),
+    _command(
+        "agent show",
+        "agents:show",
+        "One agent: what it holds, its links.",
+        "tenure agent show A1234ABCD",
+        arguments=(Argument(name="AGENT", help="Its id (default: you).", required=False),),
+        options=(AGENT,),
+        aliases=("whoami", "agent whoami"),
+    ),
+    _command(
+        "agent leave",
+        "agents:leave",
+        "Leave: what the agent holds is on offer at once.",
+        "tenure agent leave --agent A1234ABCD",
+        options=(AGENT, _MESSAGE),
+        aliases=("leave", "agent remove"),
+    ),
+    _command(
+        "task add",
+        "tasks:add",
+        "Add a task.",
+        'tenure task add "Implement login" --id F001 --priority high',
+        'tenure task add "Test login" --id F002 --after F001',
+        arguments=(Argument(name="TITLE", help="What the task is called."),),
+        options=(
+            Option(name="--id", value="ID", help="Its id (default: a new one).", aliases=("--task", "--task-id")),
+            _AFTER,
+            *_TASK_OPTIONS,
+            Option(
+                name="--slots", value="N", help="How many may hold it at once; the first to finish wins.", kind="int"
+            ),
+            Option(name="--allow-missing", help="Allow --after to name tasks that do not exist yet."),
+        ),
+        aliases=("new", "add", "create", "task new", "task create"),
+    ),
+    _command(
+        "task list",
+        "tasks:list_tasks",
+        "The tasks.",
+        "tenure task list",
+        "tenure task list --status blocked",
+        options=(
+            Option(name="--status", value="STATUS", help="Only this status.", choices=STATUSES, aliases=("-s",)),
+            Option(name="--kind", value="KIND", help="Only this kind.", aliases=("--type",)),
+            Option(
+                name="--assigned-to",
+                value="NAME",
+                help="Only what is assigned to this name.",
+                aliases=("--assignee", "--owner"),
+            ),
+            Option(
+                name="--search", value="TEXT", help="Only where id or title contain this.", aliases=("--grep", "--text")
+            ),
+            _LIMIT,
+            _AFTER_KEY,
+        ),
+        aliases=("list", "ls", "tasks", "task ls"),
+    ),
+    _command(
+        "task show",
+        "tasks:show",
+        "Everything about one task.",
+        "tenure task show F001",
+        arguments=(TASK,),
+        aliases=("show", "task get", "task view"),
+    ),
+    _command(
+        "task claim",
+        "tasks:claim",
+        "Claim a task.",
+        "tenure task claim F001 --agent A1234ABCD",
+        "tenure task claim F001 --agent A1234ABCD --ttl 5m",
+        arguments=(TASK,),
+        options=(AGENT, _TTL, _PROFILE, _CAPABILITIES, _KEY),
+        notes=_TTL_NOTES,
+        aliases=("claim", "task take", "task start"),
+    ),
+    _command(
+        "task renew",
+        "tasks:renew",
+        "Extend your lease on a task.",
+        "tenure task renew F001",
+        "tenure task renew F001 --progress 40",
+        arguments=(TASK,),
+        options=(
+            AGENT,
+            _LEASE,
+            _TTL,
+            Option(name="--progress", value="PERCENT", help="Report how far you are.", kind="int"),
+            _MESSAGE,
+            Option(name="--expect-silence", value="TIME", help="Announce a silence.", kind="duration"),
+        ),
+        aliases=("renew", "task extend", "task report", "task progress", "report"),
+    ),
+    _command(
+        "task release",
+        "tasks:release",
+        "Give a task back.",
+        'tenure task release F001 --message "blocked on API credentials"',
+        arguments=(TASK,),
+        options=(AGENT, _LEASE, _MESSAGE, _FORCE),
+        aliases=("release", "task unclaim"),
+    ),
+    _command(
+        "task done",
+        "tasks:done",
+        "Mark a task done.",
+        "tenure task done F001",
+        arguments=(TASK,),
+        options=(
+            AGENT,
+            _LEASE,
+            _MESSAGE,
+            Option(name="--artifact", value="PLACE", help="Where the result is."),
+            _FORCE,
+        ),
+        aliases=("done", "close", "complete", "finish", "task close", "task complete", "task finish"),
+    ),
+    _command(
+        "task block",
+        "tasks:block",
+        "Say that a task cannot go on; this ends the lease.",
+        'tenure task block F001 --message "no credentials"',
+        arguments=(TASK,),
+        options=(
+            AGENT,
+            _LEASE,
+            _MESSAGE,
+            Option(name="--severity", value="LEVEL", help="low, medium or high.", choices=("low", "medium", "high")),
+            _FORCE,
+        ),
+        aliases=("block",),
+    ),
+    _command(
+        "task unblock",
+        "tasks:unblock",
+        "Put a blocked task back into the queue.",
+        "tenure task unblock F001",
+        arguments=(TASK,),
+        options=(AGENT, _MESSAGE),
+        aliases=("unblock",),
+    ),
+    _command(
+        "task update",
+        "tasks:update",
+        "Change what a task says about itself.",
+        "tenure task update F001 --priority critical",
+        arguments=(TASK,),
+        options=(
+            Option(name="--title", value="TEXT", help="A new title."),
+            *_TASK_OPTIONS,
+            Option(name="--unassign", help="Assign it to nobody."),
+        ),
+        aliases=("update", "task edit", "edit"),
+    ),
+    _command(
+        "task depend",
+        "tasks:depend",
+        "Make a task wait for others, or no longer.",
+        "tenure task depend F002 --after F001",
+        "tenure task depend F002 --remove F001",
+        arguments=(TASK,),
+        options=(
+            _AFTER,
+            Option(name="--remove", value="TASK", help="No longer wait for this.", many=True),
+            Option(name="--allow-missing", help="Allow tasks that do not exist yet."),
+        ),
+        aliases=("depend", "task dep", "dep add"),
+    ),
+    _command(
+        "task graph",
+        "tasks:graph",
+        "What waits for what, as a tree (or mermaid, dot).",
+        "tenure task graph",
+        "tenure task graph --format mermaid",
+        arguments=(Argument(name="TASK", help="Only around this task.", required=False),),
+        aliases=("graph",),
+    ),
+    _command(
+        "task requeue",
+        "tasks:requeue",
+        "Give a dead, blocked or waiting task a new start.",
+        "tenure task requeue F001",
+        arguments=(TASK,),
+        aliases=("requeue", "task retry", "retry"),
+    ),
+    _command(
+        "task reopen",
+        "tasks:reopen",
+        "Reopen a done task; its dependants wait for it again.",
+        "tenure task reopen F001",
+        arguments=(TASK,),
+        options=(_MESSAGE,),
+        aliases=("reopen",),
+    ),
+    _command(
+        "task delete",
+        "tasks:delete",
+        "Delete a task; its receipts stay.",
+        "tenure task delete F001",
+        arguments=(TASK,),
+        options=(_FORCE,),
+        aliases=("delete", "task rm", "task remove"),
+    ),
+    _command(
+        "msg send",
+        "messages:send",
+        "Write to a task's thread, or to an agent.",
+        'tenure msg send --task F001 --from A1234ABCD --text "Released: blocked on API credentials"',
+        options=(
+            Option(name="--task", value="TASK", help="The task whose thread it goes to.", aliases=("--task-id",)),
+            Option(name="--to", value="AGENT", help="The agent it goes to."),
+            Option(
+                name="--from", value="AGENT", help="Who writes (default: you).", aliases=("--agent", "--sender", "--as")
+            ),
+            Option(name="--text", value="TEXT", help="The message.", aliases=("--message", "--body", "-m")),
+        ),
+        aliases=("message", "comment", "msg", "msg add"),
+    ),
+    _command(
+        "msg thread",
+        "messages:thread",
+        "A task's thread.",
+        "tenure msg thread F001",
+        arguments=(TASK,),
+        options=(_LIMIT,),
+        aliases=("thread", "msg list", "comments"),
+    ),
+    _command(
+        "msg inbox",
+        "messages:inbox",
+        "What was sent to you.",
+        "tenure msg inbox --agent A1234ABCD",
+        options=(AGENT, _LIMIT, Option(name="--keep", help="Leave it unread.")),
+        aliases=("inbox",),
+    ),
+    _command(
+        "receipts list",
+        "ledger:list_receipts",
+        "The ledger.",
+        "tenure receipts list --task F001",
+        options=(
+            Option(name="--task", value="TASK", help="Only this task's."),
+            Option(
+                name="--phase",
+                value="PHASE",
+                help="accepted, progress, complete or escalate.",
+                choices=("accepted", "progress", "complete", "escalate"),
+            ),
+            _LIMIT,
+            _AFTER_KEY,
+        ),
+        aliases=("receipts",),
+    ),
+    _command(
+        "receipts show",
+        "ledger:show_receipt",
+        "One receipt.",
+        "tenure receipts show 01KDVDNA00VASRN8Y8BBAP5DX9",
+        arguments=(Argument(name="RECEIPT", help="Its id."),),
+        aliases=("receipt",),
+    ),
+    _command(
+        "receipts verify",
+        "ledger:verify",
+        "Check every hash chain and seal of the ledger.",
+        "tenure receipts verify",
+        options=(Option(name="--task", value="TASK", help="Only this task's chain."),),
+        aliases=("verify",),
+    ),
+    _command(
+        "events",
+        "ledger:events",
+        "What happened, in order.",
+        "tenure events",
+        "tenure events --from 120",
+        options=(
+            _LIMIT,
+            _AFTER_KEY,
+            Option(name="--task", value="TASK", help="Only this task."),
+            Option(name="--agent", value="ID", help="Only this agent."),
+        ),
+        aliases=("log", "history"),
+    ),
+    _command(
+        "export",
+        "transfer:export",
+        "Write everything as JSON lines.",
+        "tenure export > backup.jsonl",
+        options=(Option(name="--output", value="FILE", help="Write to this file instead of standard output."),),
+    ),
+    _command(
+        "import",
+        "transfer:import_",
+        "Read JSON lines written by export, or one task per line.",
+        "tenure import backup.jsonl",
+        arguments=(Argument(name="FILE", help="The file, or - for standard input."),),
+    ),
+    _command("config show", "settings:show", "The settings in force.", "tenure config show", aliases=("config",)),
+    _command(
+        "config set",
+        "settings:set_",
+        "Change one setting.",
+        "tenure config set task_lease.max_renewals 20",
+        arguments=(
+            Argument(name="SETTING", help="Its name, such as task_lease.max_renewals."),
+            Argument(name="VALUE", help="The new value, as JSON."),
+        ),
+    ),
+    _command(
+        "config import",
+        "settings:import_",
+        "Take the settings of a JSON or TOML file.",
+        "tenure config import tenure.toml",
+        arguments=(Argument(name="FILE", help="The file."),),
+    ),
+    _command("tour", "setup:tour", "A short tour of the engine, on a manual clock.", "tenure tour"),
+    _command(
+        "completion",
+        "completion:completion",
+        "Shell completion for bash, zsh or fish.",
+        'eval "$(tenure completion bash)"',
+        arguments=(Argument(name="SHELL", help="bash, zsh or fish."),),
+    ),
+)
+
+GROUPS = {
+    "agent": "Agents: join, list, show, leave.",
+    "task": "Tasks, and the leases on them.",
+    "msg": "Messages: threads and inboxes.",
+    "receipts": "The ledger.",
+    "config": "Settings.",
+}
+
+
+def by_words() -> dict[str, Command]:
+    """Every command by its words; a command's own words win over another's alias."""
+    found = {alias: command for command in COMMANDS for alias in command.aliases}
+    found.update({command.path: command for command in COMMANDS})
+    return found
+
+
+def find(words: list[str]) -> tuple[Command, list[str]] | Refused | int:
+    """The command that the words name, with the rest of them; or an exit status when that was all."""
+    before, rest = _leading_options(words)
+    if not rest or rest[0] == "help":
+        return _help(rest[1:], before)
+    known = by_words()
+    for length in (2, 1):
+        command = known.get(" ".join(rest[:length]))
+        if command is not None and len(rest) >= length:
+            return command, [*rest[length:], *before]
+    if rest[0] in GROUPS:
+        return _in_group(rest, before)
+    meant = near(rest[0], [*known, *GROUPS])
+    hint = f"; did you mean: tenure {meant}?" if meant else ""
+    return refuse("usage", f"unknown command {rest[0]!a}{hint}", "Run: tenure help")
+
+
+def _leading_options(words: list[str]) -> tuple[list[str], list[str]]:
+    """Split off common options that stand before the command."""
+    takes_value = {name: bool(option.value) for option in COMMON for name in (option.name, *option.aliases)}
+    index = 0
+    while index < len(words) and words[index].startswith("-") and words[index] not in ("--", "-"):
+        name, equals, _ = words[index].partition("=")
+        index += 2 if takes_value.get(name) and not equals else 1
+    return words[:index], words[index:]
+
+
+def _help(rest: list[str], before: list[str]) -> Refused | int:
+    if "--version" in before or "-V" in before:
+        from tenure import __version__
+
+        print(f"tenure {__version__}")
+        return EXIT_OK
+    unknown = [word for word in before if word.startswith("-") and not _is_common(word)]
+    if unknown:
+        return refuse("usage", f"unknown option {ascii(unknown[0])[1:-1]}", "Run: tenure help")
+    if rest:
+        command = by_words().get(" ".join(rest[:2])) or by_words().get(rest[0])
+        if command is not None:
+            print(help_text(command))
+            return EXIT_OK
+    print("\n".join(overview(rest[0] if rest and rest[0] in GROUPS else None)))
+    return EXIT_OK
+
+
+def _is_common(word: str) -> bool:
+    return any(word.partition("=")[0] in (option.name, *option.aliases) for option in COMMON)
+
+
+def _in_group(rest: list[str], before: list[str]) -> Refused | int:
+    if len(rest) == 1 or rest[1] in ("--help", "-h", "help"):
+        print("\n".join(overview(rest[0])), file=sys.stdout)
+        return EXIT_OK
+    verbs = [command.path.split()[1] for command in COMMANDS if command.path.startswith(rest[0] + " ")]
+    meant = near(rest[1], verbs)
+    hint = f"; did you mean: tenure {rest[0]} {meant}?" if meant else ""
+    return refuse("usage", f"unknown command {rest[0]} {rest[1]!a}{hint}", f"Run: tenure {rest[0]} --help")
+
+
+def overview(group: str | None = None) -> list[str]:
+    """All commands, or one group's, each on a line."""
+    shown = [command for command in COMMANDS if group is None or command.path.startswith(group + " ")]
+    width = max(len(command.path) for command in shown)
+    lines = ["Usage: tenure COMMAND [OPTIONS]", ""]
+    lines += [GROUPS[group] if group else "Work that survives the agent holding it.", ""]
+    lines += [f"  {command.path.ljust(width)}  {command.summary}" for command in shown]
+    return [*lines, "", "tenure COMMAND --help tells more. Every command takes --json, --store and --project."]

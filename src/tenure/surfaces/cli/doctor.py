@@ -1,0 +1,170 @@
+"""`tenure doctor`: what is wrong, and the repair."""
+
+from __future__ import annotations
+
+import os
+
+from tenure.core.errors import Refused
+from tenure.core.record import Record
+from tenure.surfaces.cli.context import Stop, must
+from tenure.surfaces.cli.output import Result, clean, duration, paint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tenure.surfaces.cli.context import Context
+
+SKEW_MAX_MS = 5_000
+
+
+class Finding(Record):
+    """One check: what was looked at, whether it is well, and what to do if not."""
+
+    check: str
+    well: bool
+    detail: str
+    repair: str = ""
+
+
+def doctor(context: Context) -> Result:
+    """Run every check; with --fix, repair what can be repaired and check again."""
+    fixed = _fix(context) if context.get("fix") else []
+    findings = list(_examine(context))
+    ill = [finding for finding in findings if not finding.well]
+    lines = [f"{paint('fixed', 'green')}  {line}" for line in fixed]
+    for finding in findings:
+        mark = paint("ok   ", "green") if finding.well else paint("WRONG", "red")
+        lines.append(f"{mark}  {finding.check}: {clean(finding.detail, 500)}")
+        if not finding.well:
+            lines.append(f"       repair: {finding.repair}")
+    data = {"findings": [finding.as_dict() for finding in findings], "fixed": fixed}
+    return Result(
+        data=data,
+        lines=lines,
+        next=[finding.repair for finding in ill],
+        exit_status=7 if ill else 0,
+    )
+
+
+def _examine(context: Context) -> Iterator[Finding]:
+    try:
+        store = context.store
+    except Stop as stop:
+        yield Finding(check="store", well=False, detail=stop.refusal.message, repair=stop.refusal.next)
+        return
+    yield Finding(check="store", well=True, detail=store.path)
+    checks: tuple[Callable[[Context], Iterator[Finding]], ...] = (
+        _integrity,
+        _clock,
+        _overdue,
+        _worktrees,
+        _ledger,
+        _gridlock,
+    )
+    for check in checks:
+        yield from check(context)
+
+
+def _integrity(context: Context) -> Iterator[Finding]:
+    faults = context.store.integrity_faults()
+    version = context.store.connection.execute("PRAGMA user_version").fetchone()[0]
+    yield Finding(
+        check="integrity",
+        well=not faults,
+        detail="; ".join(faults[:3]) or f"intact, schema {version}",
+        repair="restore a backup, or save what can be read: tenure export",
+    )
+
+
+def _clock(context: Context) -> Iterator[Finding]:
+    """Whether this machine may write, and how far its wall clock is from the store's time."""
+    try:
+        refusal = None
+        context.store.run(lambda tx: None)
+    except Exception as error:
+        refusal = getattr(error, "refusal", None)
+        if refusal is None:
+            raise
+    skew = abs(context.store.clock.wall_ms() - context.now_ms)
+    detail = refusal.message if refusal else f"the store's time is {duration(skew)} from the wall clock"
+    yield Finding(
+        check="clock",
+        well=refusal is None and skew <= SKEW_MAX_MS,
+        detail=detail,
+        repair="tenure doctor --fix (this machine keeps the file), or use one machine only",
+    )
+
+
+def _overdue(context: Context) -> Iterator[Finding]:
+    from tenure.engine.observe import statistics
+
+    due = must(statistics(context.store)).due
+    detail = f"{due} dead holders' tasks are not taken back yet" if due else "nothing is due"
+    yield Finding(check="recovery", well=not due, detail=detail, repair="tenure doctor --fix, or just claim them")
+
+
+def _worktrees(context: Context) -> Iterator[Finding]:
+    stale = [f"{agent_id} ({path})" for agent_id, path in _stale_worktrees(context)]
+    yield Finding(
+        check="worktrees",
+        well=not stale,
+        detail="gone: " + ", ".join(stale) if stale else "every agent's folder exists",
+        repair="tenure doctor --fix (those agents leave)",
+    )
+
+
+def _stale_worktrees(context: Context) -> list[tuple[str, str]]:
+    from tenure.engine.agents import list_agents
+
+    present = [agent for agent in must(list_agents(context.store, limit=10_000)) if agent.state == "present"]
+    return [
+        (agent.agent_id, agent.worktree) for agent in present if agent.worktree and not os.path.isdir(agent.worktree)
+    ]
+
+
+def _ledger(context: Context) -> Iterator[Finding]:
+    from tenure.engine.receipts import verify
+
+    checked = must(verify(context.store))
+    yield Finding(
+        check="ledger",
+        well=not checked.faults,
+        detail="; ".join(checked.faults[:3]) or f"{checked.receipts} receipts verify",
+        repair="the ledger was changed from outside: compare with a backup",
+    )
+
+
+def _gridlock(context: Context) -> Iterator[Finding]:
+    from tenure.engine.observe import gridlock
+    from tenure.engine.projects import list_projects
+
+    for project in must(list_projects(context.store)):
+        found = must(gridlock(context.store, project_id=project.project_id))
+        ill = found.gridlocked or bool(found.cycles) or bool(found.missing)
+        yield Finding(
+            check=f"gridlock in {project.project_id}",
+            well=not ill,
+            detail=" ".join(found.sentences()) if ill else "work can go on",
+            repair="finish, unblock or remove what is named: tenure task depend TASK --remove OTHER",
+        )
+
+
+def _fix(context: Context) -> list[str]:
+    """Repair: adopt a shared file, take back what is due, let agents whose folder is gone leave."""
+    from tenure.engine.agents import depart
+    from tenure.engine.recovery import advance
+
+    fixed = []
+    answer = advance(context.store, limit=10_000)
+    if isinstance(answer, Refused) and answer.code == "store_shared":
+        context.store.adopt()
+        fixed.append("this machine keeps the file; every lease has a fresh term")
+        answer = advance(context.store, limit=10_000)
+    done = must(answer)
+    if done.recovered:
+        fixed.append(f"took back {done.recovered} tasks of dead holders")
+    for agent_id, path in _stale_worktrees(context):
+        must(depart(context.store, agent_id=agent_id, reason="its folder is gone"))
+        fixed.append(f"{agent_id} has left: {path} is gone")
+    return fixed

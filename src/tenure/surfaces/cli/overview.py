@@ -1,0 +1,87 @@
+"""`tenure status`, `ready` and `why`."""
+
+from __future__ import annotations
+
+from tenure.core.times import iso
+from tenure.surfaces.cli import view
+from tenure.surfaces.cli.context import must
+from tenure.surfaces.cli.output import Result, ago, clean, paint, status_word
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tenure.surfaces.cli.context import Context
+
+READY_SHOWN = 20
+
+
+def status(context: Context) -> Result:
+    """How things stand."""
+    from tenure.engine import observe
+
+    numbers = must(
+        observe.statistics(context.store, **({"project_id": context.project_id} if context.project_id else {}))
+    )
+    counts = numbers.tasks
+    lines = ["Tasks", *(f"  {status_word(name)}: {count}" for name, count in counts.items())]
+    lines += ["", "Runtime", f"  Agents registered: {numbers.agents}", f"  Active claims: {numbers.active}"]
+    rows = [
+        ("Offers pending", numbers.offered),
+        ("Expiring soon", numbers.expiring_soon),
+        ("Due for recovery", numbers.due),
+        ("Stuck", numbers.stuck),
+        ("Recoveries", numbers.recoveries),
+        ("Of these false", numbers.false_recoveries),
+    ]
+    lines += [f"  {name}: {value}" for name, value in rows if value]
+    following = ["tenure ready", "tenure next"] if counts["todo"] else ['tenure task add "Title"']
+    return Result(data=numbers.as_dict(), lines=lines, next=following)
+
+
+def ready(context: Context) -> Result:
+    """What can be claimed now."""
+    from tenure.engine.observe import ready_tasks
+    from tenure.surfaces import shapes
+
+    limit = context.get("limit", READY_SHOWN)
+    views = must(ready_tasks(context.store, limit=limit, **context.project()))
+    lines = view.task_table(views, context.now_ms) if views else ["Nothing is ready."]
+    following = [f"tenure task claim {views[0].task.task_id}"] if views else ["tenure status", "tenure doctor"]
+    if len(views) >= limit:
+        lines.append(f"More: tenure ready --limit {limit * 10}")
+    if not views:
+        lines.append("See why: tenure doctor, or tenure why TASK")
+    return Result(data={"tasks": [shapes.view(one) for one in views]}, lines=lines, next=following)
+
+
+def why(context: Context) -> Result:
+    """The story of a task, and the verdicts of the assignment filter."""
+    from tenure.engine import explain
+    from tenure.surfaces import shapes
+
+    told = must(
+        explain.why(
+            context.store,
+            task_id=context.get("task"),
+            agent_id=context.get("agent"),
+            capabilities=context.get("capability"),
+            **context.project(),
+        )
+    )
+    task = told.view.task
+    lines = [f"{task.task_id} - {clean(task.title)}: {status_word(told.view.status, told.view.due)}", "", "Story:"]
+    lines += [f"  {paint(ago(line.at_ms, context.now_ms), 'dim')}  {clean(line.text, 500)}" for line in told.story]
+    failed = [condition for condition in told.conditions if not condition.holds]
+    whom = context.get("agent") or "anyone"
+    lines += ["", f"Given to {whom}: {'no' if failed else 'yes'}"]
+    for condition in told.conditions:
+        verdict = paint("yes", "green") if condition.holds else paint("no ", "red")
+        lines.append(f"  {verdict}  {condition.name}: {clean(condition.detail)}")
+    data = {
+        **shapes.view(told.view),
+        "story": [{"at": iso(line.at_ms), "text": line.text} for line in told.story],
+        "conditions": [
+            {"name": condition.name, "holds": condition.holds, "detail": condition.detail}
+            for condition in told.conditions
+        ],
+    }
+    return Result(data=data, lines=lines)

@@ -1,0 +1,41 @@
+"""`tenure init` and `tenure tour`."""
+
+from __future__ import annotations
+
+import os
+
+from tenure.core.errors import refuse
+from tenure.surfaces.cli.context import Stop
+from tenure.surfaces.cli.output import Result
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tenure.surfaces.cli.context import Context
+
+TRY = ('tenure task add "My first task"', "tenure agent join --name me", "tenure next")
+
+
+def init(context: Context) -> Result:
+    """Make the store, or say that it is there. Changes no other file."""
+    from tenure.store.locate import DATABASE, store_location
+
+    path = store_location(context.get("store"), context.environ, context.folder)
+    if path is None:
+        path = os.path.join(os.path.abspath(context.folder), ".tenure", DATABASE)
+        context.values["store"] = path
+    if "://" in path:
+        raise Stop(refuse("usage", "init makes an SQLite file; name its path with --store"))
+    existed = os.path.exists(path)
+    context.open(create=True)
+    lines = [f"{'There is already a store' if existed else 'Made a store'} at {path}"]
+    lines.append("It is shared by every worktree of this repository." if f"{os.sep}.git{os.sep}" in path else "")
+    lines += ["Try next:", *(f"  {command}" for command in TRY)]
+    return Result(data={"store": path, "created": not existed}, lines=[line for line in lines if line], next=TRY)
+
+
+def tour(context: Context) -> Result:
+    """Run the tour."""
+    from tenure.tour import main
+
+    main()
+    return Result(data=None)

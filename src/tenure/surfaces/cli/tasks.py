@@ -1,0 +1,373 @@
+"""`tenure task ...` and `tenure next`: each is one verb of the engine."""
+
+from __future__ import annotations
+
+from tenure.core.errors import Refused, refuse
+from tenure.surfaces.cli import view
+from tenure.surfaces.cli.context import Stop, must
+from tenure.surfaces.cli.output import Result, clean, duration, status_word
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tenure.core.model import Task
+    from tenure.engine.dependencies import Edge
+    from tenure.surfaces.cli.context import Context
+
+LISTED = 50
+
+
+def add(context: Context) -> Result:
+    """Add a task."""
+    from tenure.engine.tasks import add_task
+
+    fields = {"title": context.get("title"), **_fields(context), **context.given("slots", "allow_missing")}
+    fields["assigned_to"] = context.get("assign")
+    task = must(
+        add_task(
+            context.store,
+            task_id=context.get("id"),
+            after=context.get("after", []),
+            **{name: value for name, value in fields.items() if value is not None},
+            **context.project(),
+        )
+    )
+    waits = f" (waits for {', '.join(context.get('after'))})" if task.unmet else ""
+    return _task_result(task, f"Added task {task.task_id}{waits}", f"tenure task claim {task.task_id}")
+
+
+def _fields(context: Context) -> dict[str, Any]:
+    """The options that describe a task, under the verb's names."""
+    named = {
+        "body": "body",
+        "priority": "priority",
+        "complexity": "complexity",
+        "kind": "kind",
+        "estimate": "estimated_hours",
+        "requires": "requires",
+        "lease_duration": "lease_duration_s",
+        "max_attempts": "max_attempts",
+    }
+    fields = {field: context.get(option) for option, field in named.items() if context.get(option) is not None}
+    if context.get("not_before") is not None:
+        fields["not_before_ms"] = _moment(context, context.get("not_before"))
+    return fields
+
+
+def _moment(context: Context, text: str) -> int:
+    """A moment, or a duration from now."""
+    from tenure.core.profiles import parse_duration
+    from tenure.core.times import parse_iso
+
+    moment = parse_iso(text)
+    if moment is not None:
+        return moment
+    length = parse_duration(text)
+    if isinstance(length, Refused):
+        message = f"--not-before must be a moment (2026-01-04T15:45:00Z) or a duration (30m), not {text!a}"
+        raise Stop(refuse("usage", message))
+    context.store.look(lambda tx: None)
+    return context.now_ms + length * 1000
+
+
+def _task_result(task: Task, line: str, *following: str) -> Result:
+    from tenure.surfaces import shapes
+
+    return Result(data=shapes.task(task), lines=[line], next=following)
+
+
+def list_tasks(context: Context) -> Result:
+    """List tasks, a page at a time."""
+    from tenure.engine import observe
+    from tenure.surfaces import shapes
+
+    limit = context.get("limit", LISTED)
+    views = must(
+        observe.list_tasks(
+            context.store,
+            status=context.get("status"),
+            kind=context.get("kind"),
+            assigned_to=context.get("assigned_to"),
+            text=context.get("search"),
+            after=context.get("from", 0),
+            limit=limit,
+            **context.project(),
+        )
+    )
+    lines = view.task_table(views, context.now_ms) if views else ["No tasks."]
+    more = []
+    if len(views) >= limit:
+        more = [f"tenure task list --from {views[-1].task.key}"]
+        lines.append(f"More: {more[0]}")
+    return Result(data={"tasks": [shapes.view(one) for one in views]}, lines=lines, next=more)
+
+
+def show(context: Context) -> Result:
+    """Show one task."""
+    from tenure.engine.observe import show_task
+    from tenure.surfaces import shapes
+
+    detail = must(show_task(context.store, task_id=context.get("task"), **context.project()))
+    return Result(data=shapes.detail(detail), lines=view.detail_lines(detail, context.now_ms))
+
+
+def claim(context: Context) -> Result:
+    """Claim a named task."""
+    from tenure.engine import claims
+
+    task_id = context.get("task")
+    grant = claims.claim(context.store, task_id=task_id, **_claimant(context))
+    return view.granted(context, must(grant))
+
+
+def take_next(context: Context) -> Result:
+    """Claim the best ready task."""
+    from tenure.engine import claims
+
+    grant = claims.claim_next(context.store, preferred_kinds=context.get("prefer", []), **_claimant(context))
+    if isinstance(grant, Refused) and grant.code == "nothing_ready":
+        raise Stop(grant.replace(next="See what is in the way: tenure status, or tenure why TASK."))
+    return view.granted(context, must(grant))
+
+
+def _claimant(context: Context) -> Any:
+    from tenure.config import ttl_from_environment
+
+    return {
+        "agent_id": context.agent_id(),
+        "profile": context.get("profile", "cli"),
+        "ttl_s": context.get("ttl"),
+        "default_ttl_s": must(ttl_from_environment(context.environ)),
+        "capabilities": context.get("capability"),
+        "idempotency_key": context.get("idempotency_key"),
+        "worktree": context.worktree(),
+        **context.project(),
+    }
+
+
+def renew(context: Context) -> Result:
+    """Extend a lease; with --progress, report."""
+    from tenure.engine import liveness
+    from tenure.surfaces import shapes
+
+    task_id = context.get("task")
+    caller = context.caller(task_id)
+    silence = context.get("expect_silence", 0)
+    if context.get("progress") is not None:
+        kept = must(
+            liveness.report(
+                context.store,
+                progress=context.get("progress"),
+                message=context.get("message", ""),
+                expect_silence_s=silence,
+                **caller,
+            )
+        )
+    else:
+        kept = must(liveness.renew(context.store, ttl_s=context.get("ttl"), expect_silence_s=silence, **caller))
+    lines = [f"Renewed lease for {task_id}", f"  Expires in: {duration(kept.lease.expires_at_ms - context.now_ms)}"]
+    warnings = ["the lease had been lost and was given back to you under a new token"] if kept.healed else []
+    return Result(data={**shapes.lease(kept.lease), "healed": kept.healed}, lines=lines, warnings=warnings)
+
+
+def release(context: Context) -> Result:
+    """Give a task back."""
+    from tenure.engine import endings
+
+    task_id = context.get("task")
+    caller = _operator(context, task_id) if context.get("force") else context.caller(task_id)
+    ended = must(
+        endings.release(context.store, message=context.get("message", ""), force=context.get("force", False), **caller)
+    )
+    lines, following = [f"Released task {task_id}"], []
+    if not context.get("message"):
+        sender = caller.get("agent_id", "YOU")
+        following = [f'tenure msg send --task {task_id} --from {sender} --text "..."']
+        lines.append(f"Leave a note for the next agent: {following[0]}")
+    return _ended_result(ended, lines, following)
+
+
+def done(context: Context) -> Result:
+    """Mark a task done."""
+    from tenure.engine import endings
+
+    task_id = context.get("task")
+    caller = _operator(context, task_id) if context.get("force") else context.caller(task_id)
+    ended = must(
+        endings.complete(
+            context.store,
+            message=context.get("message", ""),
+            artifact_location=context.get("artifact", ""),
+            force=context.get("force", False),
+            **caller,
+        )
+    )
+    lines = ["Task marked done" if not ended.repeated else "Task was done already"]
+    if ended.unlocked:
+        lines.append(f"Now ready: {', '.join(ended.unlocked)}")
+    return _ended_result(ended, lines, ["tenure next"])
+
+
+def block(context: Context) -> Result:
+    """Say that a task cannot go on."""
+    from tenure.engine import endings
+
+    task_id = context.get("task")
+    reason = context.get("message")
+    if not reason:
+        raise Stop(refuse("usage", "task block: say why with --message TEXT"))
+    caller = _operator(context, task_id) if context.get("force") else context.caller(task_id)
+    ended = must(
+        endings.block(
+            context.store,
+            reason=reason,
+            severity=context.get("severity", "medium"),
+            force=context.get("force", False),
+            **caller,
+        )
+    )
+    return _ended_result(ended, [f"Blocked task {task_id}: {clean(reason)}"], [f"tenure task unblock {task_id}"])
+
+
+def _operator(context: Context, task_id: str) -> dict[str, Any]:
+    """Who forces: the agent if it is known, else just an operator."""
+    named = context.get("agent") or context.environ.get("TENURE_AGENT")
+    return {"task_id": task_id, **({"agent_id": named} if named else {}), **context.project()}
+
+
+def _ended_result(ended: Any, lines: list[str], following: list[str]) -> Result:
+    from tenure.surfaces import shapes
+
+    lease = shapes.lease(ended.lease) if ended.lease is not None else {}
+    data = {
+        **lease,
+        "task_id": ended.task.task_id,
+        "status": ended.task.status,
+        "unlocked": list(ended.unlocked),
+        "repeated": ended.repeated,
+    }
+    return Result(data=data, lines=lines, next=following)
+
+
+def unblock(context: Context) -> Result:
+    """Put a blocked task back."""
+    from tenure.engine.tasks import unblock_task
+
+    by = context.get("agent") or context.environ.get("TENURE_AGENT") or "operator"
+    task = must(
+        unblock_task(
+            context.store, task_id=context.get("task"), by=by, note=context.get("message", ""), **context.project()
+        )
+    )
+    return _task_result(task, f"Unblocked task {task.task_id}", f"tenure task claim {task.task_id}")
+
+
+def update(context: Context) -> Result:
+    """Edit a task."""
+    from tenure.engine.tasks import assign_task, edit_task
+
+    fields = {**_fields(context), **context.given("title")}
+    named = {"task_id": context.get("task"), **context.project()}
+    assign = context.get("assign") is not None or context.get("unassign")
+    if not fields and not assign:
+        raise Stop(refuse("usage", "task update: say what to change, such as --priority high"))
+    task = None
+    if fields:
+        task = must(edit_task(context.store, **named, **fields))
+    if assign:
+        task = must(assign_task(context.store, assigned_to=context.get("assign"), **named))
+    assert task is not None
+    return _task_result(task, f"Updated task {task.task_id}")
+
+
+def depend(context: Context) -> Result:
+    """Add or remove dependencies."""
+    from tenure.engine.dependencies import add_dependency, remove_dependency
+
+    named = {"task_id": context.get("task"), **context.project()}
+    wanted, unwanted = context.get("after", []), context.get("remove", [])
+    if not wanted and not unwanted:
+        raise Stop(refuse("usage", "task depend: say --after TASK or --remove TASK"))
+    task = None
+    for needs in wanted:
+        task = must(
+            add_dependency(context.store, needs=needs, allow_missing=context.get("allow_missing", False), **named)
+        )
+    for needs in unwanted:
+        task = must(remove_dependency(context.store, needs=needs, **named))
+    assert task is not None
+    state = f"waits for {task.unmet}" if task.unmet else "waits for nothing"
+    return _task_result(task, f"Task {task.task_id} {state}")
+
+
+def graph(context: Context) -> Result:
+    """The dependencies as a tree, or for a drawing program."""
+    from tenure.engine import dependencies, observe
+
+    edges = must(dependencies.graph(context.store, task_id=context.get("task"), **context.project()))
+    views = must(observe.list_tasks(context.store, limit=10_000, **context.project()))
+    status = {one.task.task_id: one for one in views}
+    data = {
+        "edges": [{"task_id": edge.task_id, "needs": edge.needs, "missing": edge.missing} for edge in edges],
+        "tasks": {name: one.status for name, one in status.items()},
+    }
+    form = context.get("format", "text")
+    if form == "mermaid":
+        return Result(data=data, lines=["graph TD", *(f"    {edge.needs} --> {edge.task_id}" for edge in edges)])
+    if form == "dot":
+        drawn = [f'    "{edge.needs}" -> "{edge.task_id}";' for edge in edges]
+        return Result(data=data, lines=["digraph tasks {", *drawn, "}"])
+    return Result(data=data, lines=_tree(edges, status) or ["No dependencies."])
+
+
+def _tree(edges: tuple[Edge, ...], status: dict[str, Any]) -> list[str]:
+    """Each task under the first of those it waits for; a repeated one is named and not unfolded again."""
+    children: dict[str, list[str]] = {}
+    for edge in edges:
+        children.setdefault(edge.needs, []).append(edge.task_id)
+    inner = {edge.task_id for edge in edges}
+    roots = [name for name in children if name not in inner] or sorted(children)[:1]
+    lines: list[str] = []
+    shown: set[str] = set()
+    pending = [(root, "", "") for root in reversed(roots)]
+    while pending:
+        name, lead, indent = pending.pop()
+        one = status.get(name)
+        words = f"{status_word(one.status, one.due)}  {clean(one.task.title, 60)}" if one else "missing"
+        again = name in shown and children.get(name)
+        lines.append(f"{lead}{name}  {'(see above)' if again else words}")
+        if again:
+            continue
+        shown.add(name)
+        below = children.get(name, [])
+        for index, child in reversed(list(enumerate(below))):
+            last = index == len(below) - 1
+            pending.append((child, indent + ("└─ " if last else "├─ "), indent + ("   " if last else "│  ")))
+    return lines
+
+
+def requeue(context: Context) -> Result:
+    """Give a task a new start."""
+    from tenure.engine.tasks import requeue_task
+
+    task = must(requeue_task(context.store, task_id=context.get("task"), **context.project()))
+    return _task_result(task, f"Requeued task {task.task_id}", f"tenure task claim {task.task_id}")
+
+
+def reopen(context: Context) -> Result:
+    """Reopen a done task."""
+    from tenure.engine.tasks import reopen_task
+
+    note = context.get("message", "")
+    task = must(reopen_task(context.store, task_id=context.get("task"), note=note, **context.project()))
+    return _task_result(task, f"Reopened task {task.task_id}", f"tenure task claim {task.task_id}")
+
+
+def delete(context: Context) -> Result:
+    """Delete a task."""
+    from tenure.engine.tasks import delete_task
+
+    force = context.get("force", False)
+    task = must(delete_task(context.store, task_id=context.get("task"), force=force, **context.project()))
+    return _task_result(task, f"Deleted task {task.task_id}")

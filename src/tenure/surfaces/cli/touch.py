@@ -1,0 +1,75 @@
+"""`tenure touch`, by itself: hooks call it on every tool use, so nothing else is loaded for it."""
+
+from __future__ import annotations
+
+from tenure.core.times import iso
+from tenure.surfaces.cli.output import Result, left
+from tenure.surfaces.cli.spec import Command, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tenure.engine.touch import Touched
+    from tenure.surfaces.cli.context import Context
+
+AGENT = Option(
+    name="--agent",
+    value="ID",
+    help="Who you are (default: TENURE_AGENT, else the agent that works in this folder).",
+    aliases=("--agent-id", "--as", "-a"),
+)
+
+COMMAND = Command(
+    path="touch",
+    summary="Tell that the agent is alive. Extends what it holds; for hooks, on every tool use.",
+    run="tenure.surfaces.cli.touch:touch",
+    options=(
+        AGENT,
+        Option(
+            name="--expect-silence",
+            value="TIME",
+            help="Announce a silence, such as 10m for a long build; your next call ends it.",
+            kind="duration",
+            aliases=("--silence",),
+        ),
+        Option(name="--quiet", help="Print nothing.", aliases=("-q",)),
+    ),
+    examples=("tenure touch --agent A1234ABCD", "tenure touch --expect-silence 10m"),
+    aliases=("heartbeat",),
+)
+
+
+def touch(context: Context) -> Result:
+    """Touch, and say what it reached."""
+    from tenure.engine.touch import touch as touch_verb
+    from tenure.surfaces.cli.context import must
+
+    touched = must(
+        touch_verb(context.store, agent_id=context.agent_id(), expect_silence_s=context.get("expect_silence", 0))
+    )
+    if context.get("quiet"):
+        return Result(data=None)
+    return _shown(context, touched)
+
+
+def _shown(context: Context, value: Touched) -> Result:
+    """What a touch reached."""
+    leases = [
+        {
+            "task_id": lease.task_id,
+            "lease_id": lease.lease_id,
+            "token": lease.token,
+            "expires_at": iso(lease.expires_at_ms),
+            "recover_at": iso(lease.recover_at_ms),
+        }
+        for lease in value.leases
+    ]
+    lines = [f"Touched {lease.task_id}: {left(lease.expires_at_ms, context.now_ms)}" for lease in value.leases]
+    lost, warnings = None, []
+    if value.lost is not None:
+        lost = {"task_id": value.lost.task_id, "lease_id": value.lost.lease_id, "reason": value.lost.end_reason}
+        told = f"your lease on {value.lost.task_id} was lost ({value.lost.end_reason})"
+        warnings.append(f"{told}; look with: tenure task show {value.lost.task_id}")
+    if not lines:
+        lines = [f"{value.agent_id} is alive and holds nothing."]
+    data = {"agent_id": value.agent_id, "leases": leases, "lost": lost}
+    return Result(data=data, lines=lines, warnings=warnings)

@@ -1,0 +1,109 @@
+"""Answers as people read them: the lines of the specification, aligned and in relative time."""
+
+from __future__ import annotations
+
+from tenure.core.times import iso
+from tenure.surfaces.cli.output import Result, ago, clean, duration, left, paint, status_word, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tenure.core.model import Handoff, Message
+    from tenure.engine.claims import Grant
+    from tenure.engine.observe import TaskDetail, TaskView
+    from tenure.surfaces.cli.context import Context
+
+
+def granted(context: Context, grant: Grant) -> Result:
+    """The block of a claim, with the handoff and what there is to read."""
+    from tenure.surfaces import shapes
+
+    task_id = grant.task.task_id
+    head = "Already yours: task" if grant.resumed else "Claimed task"
+    lines = [
+        f"{head} {task_id}",
+        f"  Lease: {grant.lease.lease_id}",
+        f"  Expires in: {duration(grant.lease.expires_at_ms - context.now_ms)}",
+    ]
+    if grant.resumed and grant.lease.state not in ("offered", "active"):
+        lines = [f"Lease {grant.lease.lease_id} on task {task_id} was made by this request and is {grant.lease.state}."]
+    else:
+        lines += [
+            "",
+            "Remember to:",
+            f"  - Renew with tenure task renew {task_id} before expiry",
+            f"  - Mark done with tenure task done {task_id} when complete",
+        ]
+    lines += handoff_lines(grant.handoffs)
+    written = message_lines(grant.messages, context.now_ms)
+    lines += ["", "Messages:", *written] if written else []
+    return Result(
+        data=shapes.grant(grant),
+        lines=lines,
+        next=[f"tenure task renew {task_id}", f"tenure task done {task_id}"],
+    )
+
+
+def handoff_lines(handoffs: Sequence[Handoff]) -> list[str]:
+    """The recovery addendum, as the next holder must see it."""
+    if not handoffs:
+        return []
+    from tenure.core.handoff import render
+
+    return ["", *render(handoffs[0], handoffs[1:]).splitlines()]
+
+
+def message_lines(messages: Sequence[Message], now_ms: int) -> list[str]:
+    """What people and agents wrote; the thread's copy of a handoff is shown as the handoff itself."""
+    return [
+        f"  {paint(ago(message.at_ms, now_ms), 'dim')}  {clean(message.sender)}: {clean(message.text, 500)}"
+        for message in messages
+        if message.kind != "handoff"
+    ]
+
+
+def task_row(view: TaskView, now_ms: int) -> list[str]:
+    task = view.task
+    holder = ", ".join(lease.agent_id for lease in view.leases) or task.assigned_to or ""
+    remaining = left(view.leases[0].expires_at_ms, now_ms) if view.leases else ""
+    return [task.task_id, task.priority, status_word(view.status, view.due), clean(task.title, 60), holder, remaining]
+
+
+def task_table(views: Sequence[TaskView], now_ms: int) -> list[str]:
+    return table([task_row(view, now_ms) for view in views], ("ID", "PRIORITY", "STATUS", "TITLE", "HOLDER", "LEASE"))
+
+
+def detail_lines(detail: TaskDetail, now_ms: int) -> list[str]:
+    """One task, beginning with the specification's lines."""
+    task, view = detail.view.task, detail.view
+    lines = [f"{task.task_id} - {clean(task.title)}", "", f"Status: {status_word(view.status, view.due)}"]
+    for lease in view.leases:
+        word = "Claimed by" if lease.state == "active" else "Offered to"
+        lines += [
+            f"{word}: {lease.agent_id}",
+            f"Lease expires: {duration(lease.expires_at_ms - now_ms)} remaining",
+        ]
+    if not view.leases and task.assigned_to:
+        lines.append(f"{'Done by' if task.status == 'done' else 'Assigned to'}: {clean(task.assigned_to)}")
+    rows = [
+        ("Priority", task.priority),
+        ("Complexity", task.complexity if task.complexity != "none" else ""),
+        ("Kind", task.kind),
+        ("Progress", f"{task.progress}%" if task.progress else ""),
+        ("Blocked", clean(task.blocked_reason)),
+        ("Requires", task.requires.replace(" ", ", ")),
+        ("Attempts", str(task.attempts) if task.attempts else ""),
+        ("Not before", iso(task.not_before_ms) if task.not_before_ms > now_ms else ""),
+        ("Retried", ago(task.retry_at_ms, now_ms) if task.retry_at_ms > now_ms else ""),
+        ("Needs", ", ".join(edge.needs + (" (missing)" if edge.missing else "") for edge in detail.needs)),
+        ("Needed by", ", ".join(detail.dependants)),
+        ("Added", ago(task.created_at_ms, now_ms)),
+    ]
+    lines += [f"{name}: {value}" for name, value in rows if value]
+    if task.body:
+        lines += ["", *(clean(line, 500) for line in task.body.splitlines())]
+    lines += handoff_lines(detail.handoffs)
+    written = message_lines(detail.messages, now_ms)
+    lines += ["", "Messages:", *written] if written else []
+    return lines
