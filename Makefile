@@ -88,5 +88,6 @@ $(STAMP): requirements.lock pyproject.toml
 		echo 'uv could not do it; installing with pip'; \
 		$(PIP) install --quiet --require-hashes -r requirements.lock && \
 		$(PIP) install --quiet --no-build-isolation --no-deps -e .; }
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 	@echo 'Ready: $(BIN)/tenure'

@@ -48,5 +48,4 @@ def monitors(store: SqliteStore) -> Loop:
     from tenure.monitors.upkeep import Upkeep
 
     own = store.clone()
-    own.on_recovery_callback = store.on_recovery_callback
     return Loop([RecoveryMonitor(own), Upkeep(own)], own.data_version)

@@ -103,7 +103,7 @@ def shared(levels: int) -> dict[str, Any]:
     return {"a": value}
 
 
-NOT_OBJECTS = [None, [], [PRINTED_ACCEPTED], "accepted", 1, 1.5, True, b"{}", object()]
+NOT_OBJECTS = [None, [], [PRINTED_ACCEPTED], "accepted", 1, 1.5, True, b"{}", range(2)]
 
 
 @pytest.mark.parametrize("body", NOT_OBJECTS, ids=repr)

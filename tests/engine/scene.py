@@ -109,4 +109,3 @@ def done(store: SqliteStore, agent_id: str, task_id: str = "F001", **more: Any) 
 def call(store: SqliteStore, verb_name: str, **arguments: Any) -> Any:
     """A verb by its name, as a table of verbs needs it."""
     return ALL_VERBS[verb_name](store, **arguments)
-

@@ -49,7 +49,10 @@ def test_verify_untouched_ledger_finds_no_fault(store: SqliteStore) -> None:
         ("UPDATE receipts SET position = 99 WHERE seq = 3", "a place in the chain"),
         ("DELETE FROM receipts WHERE seq = 1", "the first receipt gone"),
         ("DELETE FROM receipts WHERE seq = 2", "one from the middle gone"),
-        ("DELETE FROM receipts WHERE seq = (SELECT max(seq) FROM receipts WHERE task_id = 'F001')", "a task's last gone"),
+        (
+            "DELETE FROM receipts WHERE seq = (SELECT max(seq) FROM receipts WHERE task_id = 'F001')",
+            "a task's last gone",
+        ),
         ("DELETE FROM receipts WHERE seq = (SELECT max(seq) FROM receipts)", "the ledger's last gone, not sealed yet"),
         ("DELETE FROM receipts WHERE task_id = 'F002'", "a whole chain gone"),
         ("UPDATE seals SET hash = '0' || substr(hash, 2) WHERE seal_id = 1", "a seal's hash"),

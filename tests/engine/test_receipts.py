@@ -175,13 +175,17 @@ def test_submit_twice_with_a_dedupe_key_gives_the_first_answer(store: SqliteStor
 def test_submit_other_content_under_a_dedupe_key_is_refused(store: SqliteStore) -> None:
     accepted(store)
     submit(store, {**PROGRESS, "dedupe_key": "d1"})
-    no = refused(submit_receipt(store, body={**COMPLETE, "source_system": WORKER, "dedupe_key": "d1"}), "dedupe_conflict")
+    no = refused(
+        submit_receipt(store, body={**COMPLETE, "source_system": WORKER, "dedupe_key": "d1"}), "dedupe_conflict"
+    )
     assert no.exit_status == 7
     assert shown(store, "T-123").status == "in_progress"
 
 
 @pytest.mark.parametrize("nothing", ["NA", "TBD", "", None])
-def test_submit_with_a_dedupe_key_that_says_nothing_is_not_deduplicated(store: SqliteStore, nothing: str | None) -> None:
+def test_submit_with_a_dedupe_key_that_says_nothing_is_not_deduplicated(
+    store: SqliteStore, nothing: str | None
+) -> None:
     accepted(store)
     submit(store, {**PROGRESS, "dedupe_key": nothing})
     again = submit(store, {**PROGRESS, "progress": 50, "dedupe_key": nothing})
@@ -342,7 +346,11 @@ def test_submit_late_success_of_an_agent_is_refused(store: SqliteStore, clock: M
 
 @pytest.mark.parametrize(
     "body",
-    [ACCEPTED, PROGRESS, {"phase": "escalate", "escalation_class": "other", "escalation_reason": "x", "task_id": "T-123"}],
+    [
+        ACCEPTED,
+        PROGRESS,
+        {"phase": "escalate", "escalation_class": "other", "escalation_reason": "x", "task_id": "T-123"},
+    ],
     ids=lambda body: str(body["phase"]),
 )
 def test_submit_other_late_receipts_are_refused(store: SqliteStore, clock: ManualClock, body: dict[str, Any]) -> None:

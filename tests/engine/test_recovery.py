@@ -92,7 +92,9 @@ def test_claim_that_fails_after_recovering_keeps_the_recovery(store: SqliteStore
     assert "stumbles" not in [row[0] for row in dump(store, "counters")]
 
 
-@pytest.mark.parametrize("verb_name", ["claim", "claim_next", "report", "block", "assign", "delete", "revoke", "advance"])
+@pytest.mark.parametrize(
+    "verb_name", ["claim", "claim_next", "report", "block", "assign", "delete", "revoke", "advance"]
+)
 def test_recover_due_lease_by_whoever_comes_first_happens_once(
     store: SqliteStore, clock: ManualClock, verb_name: str
 ) -> None:
@@ -377,7 +379,9 @@ def test_recover_lease_behind_a_deaf_server_waits_for_it(store: SqliteStore, clo
     clock.advance(100)
     assert tick(store).recovered == 0, "nobody could have heard it"
     refused(claims.claim(store, task_id="F001", agent_id="A2", profile="agent"), "already_claimed")
-    assert ok(agents.start_server(store, server_id="s1")) == 1, "a starting server lifts what was live at its last pulse"
+    assert ok(agents.start_server(store, server_id="s1")) == 1, (
+        "a starting server lifts what was live at its last pulse"
+    )
     clock.advance(29.999)
     ok(agents.pulse_server(store, server_id="s1"))
     assert shown(store).status == "in_progress"

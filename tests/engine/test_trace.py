@@ -103,9 +103,9 @@ def test_explain_recovery_says_why_in_numbers(trace: Trace) -> None:
     trace.run().at(175)
     tick(trace.store)
     story = [line.text for line in ok(explain.why(trace.store, task_id="F001")).story]
-    assert (
-        "recovered from Agent-A (lease_expired): silent 120 s; allowed lease 90 + grace 30; cadence 37.5" in story
-    ), story
+    assert "recovered from Agent-A (lease_expired): silent 120 s; allowed lease 90 + grace 30; cadence 37.5" in story, (
+        story
+    )
     numbers = data(events(trace.store, "recovered")[0])
     assert (numbers["silent_s"], numbers["lease_s"], numbers["grace_s"], numbers["median_s"]) == (120, 90, 30, 25)
 

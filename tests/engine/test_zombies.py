@@ -359,5 +359,7 @@ def test_act_without_ever_having_held_the_task_is_not_permitted(store: SqliteSto
     for act in ACTS:
         assert refused(ACTS[act](store, task_id="F001", agent_id="A3"), "not_holder").exit_status == 8
     assert scene.rows() == before
-    refused(liveness.report(store, lease_id=scene.holder.lease_id, task_id="F001", agent_id="A3", progress=1), "not_holder")
+    refused(
+        liveness.report(store, lease_id=scene.holder.lease_id, task_id="F001", agent_id="A3", progress=1), "not_holder"
+    )
     assert scene.rows() == before

@@ -30,6 +30,8 @@ class Chronicle:
         self.recovered: Counter[str] = Counter()
         self.heads: dict[int, tuple[int, str]] = {}
         self.obligations: dict[int, str] = {}
+        # Leases whose success is in the ledger: a second one is a late receipt, recorded and without effect.
+        self.closers: set[str | None] = set()
         self.opened = 0
         self.closed = 0
         # task key: [(lease, when it was recovered in time that passed)]
@@ -148,8 +150,9 @@ class Chronicle:
             elif reason == "lease_expired" and obligation == "open":
                 self.obligations[key] = "overdue"
         elif phase == "complete" and body["status"] == "success":
-            ended = lease is not None and lease["state"] == "completed" and lease["ended_at_ms"] == at_ms
-            self._close(key, obligation, must=ended)
+            ended = lease is not None and (lease["end_reason"], lease["ended_at_ms"]) == ("completed", at_ms)
+            self._close(key, obligation, must=ended and lease_id not in self.closers)
+            self.closers.add(lease_id)
         elif phase == "complete" and body["status"] == "canceled" and lease is not None:
             if (lease["state"], lease["end_reason"], lease["ended_at_ms"]) == ("completed", "canceled", at_ms):
                 self._close(key, obligation, must=False)

@@ -62,7 +62,7 @@ def _readiness(state: Snapshot, task: Row, leases: list[Row]) -> None:
     demand(task["open_slots"] == slots, "open_slots equals a recount", kept=task["open_slots"], counted=slots, **facts)
     if state.now is None:
         return
-    ready_from = max(task["not_before_ms"], task["retry_at_ms"])
+    ready_from = state.ready_from(task)
     waits = task["status"] == "todo" and ready_from > state.now
     timer = state.timers.get(("task", str(task["key"])))
     facts.update(waiting=task["waiting"], ready_from=ready_from, now=state.now, timer=timer)
@@ -70,7 +70,8 @@ def _readiness(state: Snapshot, task: Row, leases: list[Row]) -> None:
     if task["waiting"]:
         demand(task["status"] == "todo", "only a todo task waits", **facts)
         demand(timer is not None, "a waiting task has a timer", **facts)
-        demand(timer is None or timer <= max(ready_from, state.now), "a wait ends when it should", **facts)
+        late = max(task["not_before_ms"], task["retry_at_ms"], state.now)
+        demand(timer is None or timer <= late, "a wait ends when it should", **facts)
     else:
         demand(timer is None, "a task that does not wait has no timer", **facts)
 
@@ -85,9 +86,9 @@ def _deadline(state: Snapshot, lease: Row) -> None:
     demand(timer == lease["wake_at_ms"], "one wake_at", timer=timer, kept=lease["wake_at_ms"], **facts)
     assert timer is not None
     late = lease["recover_at_ms"]
-    if lease["server_id"] in state.servers and state.now is not None:
+    if lease["server_id"] in state.servers:
         # While nobody can hear the holder, its timer is set again and again to look whether somebody can.
-        late = max(late, state.now + PULSE_VALID_MS)
+        late = timer if state.now is None else max(late, state.now + PULSE_VALID_MS)
     demand(timer <= late, "the timer fires by the deadline", timer=timer, recover_at=lease["recover_at_ms"], **facts)
     demand(lease["expires_at_ms"] >= 0 and lease["term_ms"] > 0, "a lease has a term", **facts)
 

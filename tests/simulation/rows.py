@@ -46,6 +46,11 @@ class Snapshot:
         finally:
             eyes.execute("ROLLBACK")
         self.now = self.anchored_now(clock)
+        # Times that have come once. A clock set back does not send a task into waiting again for the same time.
+        self.came: set[tuple[int, int]] = set() if before is None else before.came
+        if self.now is not None:
+            due = ((key, task["not_before_ms"]) for key, task in self.tasks.items())
+            self.came.update(entry for entry in due if entry[1] <= self.now)
         self.unended: dict[int, list[Row]] = {}
         for lease in self.leases.values():
             if lease["state"] in UNENDED:
@@ -87,6 +92,11 @@ class Snapshot:
         """The task of this name."""
         return next((task for task in self.tasks.values() if task["task_id"] == task_id), None)
 
+    def ready_from(self, task: Row) -> int:
+        """The instant before which a task waits."""
+        came = (task["key"], task["not_before_ms"]) in self.came
+        return int(task["retry_at_ms"] if came else max(task["not_before_ms"], task["retry_at_ms"]))
+
     def shown(self, task: Row, now: int) -> str:
         """The derived status."""
         if task["status"] != "in_progress" or task["owner"] != "agent":
@@ -97,7 +107,7 @@ class Snapshot:
 
 def deadline(lease: Row) -> int:
     """When this holder counts as dead, recomputed from what was seen of it."""
-    if lease["fixed"]:
+    if lease["fixed"] or lease["state"] == "offered":
         latest = lease["expires_at_ms"]
     else:
         latest = max(lease["expires_at_ms"] + lease["grace_ms"], lease["seen_at_ms"] + lease["cadence_ms"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from tests.simulation.operators import Operators
 from tests.simulation.rows import Violation
 from tests.simulation.world import World
 
-ACTIONS = 70
+ACTIONS = 120
 SOUND_EVERY = 35
 
 
@@ -39,6 +40,9 @@ def run_seed(seed: int, actions: int = ACTIONS, *, verbose: bool = False) -> Out
         play(world, actions)
     except Violation as violation:
         failure = str(violation)
+    except Exception:
+        # A fault of the simulation's own, or of the engine outside a verb: it fails the seed like any other.
+        failure = traceback.format_exc()
     finally:
         world.close()
         shutil.rmtree(directory, ignore_errors=True)

@@ -170,7 +170,7 @@ class World:
         if call is not None and not stale and after.now is not None:
             transitions.check(before, call, after)
         self.chronicle.follow(self.eyes, after, self.elapsed_ms)
-        if call is not None and not call.refused:
+        if call is not None and call.answered and not call.refused:
             self._check_handoffs(before, call)
         if after.now is not None:
             self._compare_views(after, after.now)

@@ -197,7 +197,7 @@ def index_writes(store: SqliteStore, statement: str) -> list[str]:
     return [opcode for opcode in opcodes if opcode in ("IdxInsert", "IdxDelete")]
 
 
-@pytest.mark.parametrize("name", ["extend_lease", "see_agent", "pulse_link", "pulse_server", "save_progress"])
+@pytest.mark.parametrize("name", ["extend_lease", "see_agent", "pulse_link", "save_progress"])
 def test_update_of_a_sign_of_life_rewrites_no_index(store: SqliteStore, name: str) -> None:
     assert index_writes(store, NAMED[name]) == []
 

@@ -161,7 +161,8 @@ def _dependencies(task: Task, unmet: Sequence[str]) -> Condition:
 
 def _waiting(task: Task, now_ms: int) -> Condition:
     ready_from = ready_from_ms(task)
-    if ready_from <= now_ms:
+    # Once ready, always ready: a clock that is set back does not send a task into waiting again.
+    if not task.waiting or ready_from <= now_ms:
         return Condition(name="not_before", holds=True, detail="not waiting")
     message = f"Task {task.task_id} waits until {iso(ready_from)}."
     refusal = refuse("task_waiting", message, task_id=task.task_id, not_before=iso(ready_from))

@@ -29,6 +29,8 @@ EXIT_STATE = 7
 EXIT_NOT_PERMITTED = 8
 EXIT_STORE = 9
 
+MESSAGE_MAX = 1_000
+
 # code: (exit status, HTTP status, what to do next unless the refusal says it better)
 CODES: dict[str, tuple[int, int, str]] = {
     "internal_error": (EXIT_INTERNAL, 500, "Retry; if it persists, report it with the log."),
@@ -80,6 +82,7 @@ CODES: dict[str, tuple[int, int, str]] = {
     "store_busy": (EXIT_STORE, 503, "Retry in a moment; another process held the write lock too long."),
     "store_full": (EXIT_STORE, 503, "Free disk space, then retry; nothing was half done."),
     "store_corrupt": (EXIT_STORE, 503, "Restore from a backup, or copy what can be read with export."),
+    "store_foreign": (EXIT_STORE, 503, "Name another path; this file belongs to another program."),
     "store_newer": (EXIT_STORE, 503, "Upgrade tenure; this store was written by a newer version."),
     "store_shared": (EXIT_STORE, 503, "Use PostgreSQL for more than one machine, or adopt the file on this one."),
     "overloaded": (EXIT_STORE, 503, "Retry after the named delay."),
@@ -107,4 +110,12 @@ class Refused(Record):
 
 def refuse(code: str, message: str, next: str | None = None, **facts: Any) -> Refused:
     """Build a refusal; the code must be in the table."""
+    if len(message) > MESSAGE_MAX or not message.isprintable():
+        message = _printable(message)
     return Refused(code=code, message=message, next=CODES[code][2] if next is None else next, facts=facts)
+
+
+def _printable(message: str) -> str:
+    """A message may quote its caller: bounded, and without what a terminal would obey or could not write."""
+    shown = message if len(message) <= MESSAGE_MAX else message[: MESSAGE_MAX - 3] + "..."
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in shown)

@@ -26,6 +26,7 @@ class Record:
     """Base of every value the engine passes around. Fields are the annotations; class attributes are their defaults."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
+    _names: ClassVar[frozenset[str]] = frozenset()
     _required: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
@@ -34,14 +35,15 @@ class Record:
             if base is not object and base is not Record:
                 names.update(dict.fromkeys(name for name in base.__annotations__ if not name.startswith("_")))
         cls._fields = tuple(names)
+        cls._names = frozenset(names)
         cls._required = frozenset(name for name in names if not hasattr(cls, name))
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
         if not self._required <= values.keys():
             raise TypeError(f"{type(self).__name__} misses {', '.join(sorted(self._required - values.keys()))}")
-        if not values.keys() <= set(self._fields):
-            unknown = sorted(values.keys() - set(self._fields))
+        if not values.keys() <= self._names:
+            unknown = sorted(values.keys() - self._names)
             raise TypeError(f"{type(self).__name__} has no field {', '.join(unknown)}")
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -198,6 +198,8 @@ def take_up(tx: Transaction, task: Task, lease: Lease) -> Lease:
     """Write an acceptance: lease active, task in progress. `task` carries the accepted receipt's head."""
     accepted = settled(lease.replace(state="active", accepted_at_ms=tx.now_ms, seen_at_ms=tx.now_ms))
     tx.do("accept_lease", **accepted.as_dict())
+    if accepted.wake_at_ms < lease.wake_at_ms:
+        tx.do("set_timer", kind="lease", ref=accepted.lease_id, wake_at_ms=accepted.wake_at_ms)
     _take(tx, task, accepted, unended=len(load.unended_of_task(tx, task.key)))
     change.record(tx, "accepted", lease=accepted, token=accepted.token)
     return accepted

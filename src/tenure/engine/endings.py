@@ -243,9 +243,7 @@ def fail(tx: Transaction, task: Task, lease: Lease, settings: Settings, *, messa
     verdict = rules.after_failure(task, recovery.profile_of(lease, settings), tx.now_ms)
     if verdict.status == "todo":
         task = recovery.hand_over(tx, task, ended, "failed", settings, attempts=verdict.attempts)
-    if verdict.escalation:
-        task = ledger.escalate(tx, task, verdict.escalation, settings=settings, lease=lease, terminal=verdict.terminal)
-    task = recovery.return_task(tx, task, verdict)
+    task = recovery.return_task(tx, task, verdict, settings, lease)
     change.record(tx, "failed", lease=ended, message=message, attempts=task.attempts, status=task.status)
     return Ended(task=task, lease=ended)
 

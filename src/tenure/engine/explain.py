@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.core import assignment, inputs, instructions
-from tenure.core.deadline import median_gap_ms
+from tenure.core.deadline import live, median_gap_ms
 from tenure.core.errors import Refused
 from tenure.core.model import Event
 from tenure.core.phases import phase_of
@@ -70,13 +70,18 @@ def why(
 def _conditions(
     tx: Transaction, task: Task, agent_id: str | None, capabilities: Sequence[str] | None
 ) -> list[Condition]:
+    leases = load.unended_of_task(tx, task.key)
+    held = [lease for lease in leases if live(lease, tx.now_ms)]
+    if leases and not held:
+        # A claim would recover what is due before it judges, so that is what is judged here.
+        task = observe.as_recovered(tx, task, leases[0])
     return assignment.conditions(
         task,
         agent_id=agent_id,
         capabilities=capabilities,
         reserved_owner=holding.settings_of(tx, task).reserved_owner,
         unmet=load.unmet_ids(tx, task),
-        live_leases=load.live_of_task(tx, task.key),
+        live_leases=held,
         now_ms=tx.now_ms,
     )
 

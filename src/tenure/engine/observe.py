@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tenure.core import inputs
 from tenure.core import recovery as rules
+from tenure.core.assignment import open_slots
 from tenure.core.deadline import live, shown_status
 from tenure.core.errors import Refused
 from tenure.core.gridlock import Node
@@ -139,13 +140,25 @@ def ready_tasks(tx: Transaction, *, project_id: str = DEFAULT_PROJECT, limit: in
 
 def _returns_now(tx: Transaction, lease: Lease) -> bool:
     """Whether the recovery of this dead holder will put its task on offer at once."""
+    task = as_recovered(tx, load.task_by_key(tx, lease.task_key), lease)
+    return open_slots(task, 0) > 0 and task.unmet == 0 and not task.waiting
+
+
+def as_recovered(tx: Transaction, task: Task, lease: Lease) -> Task:
+    """The task as the recovery of this dead holder, its only one, will leave it. Nothing is written."""
     if lease.state == "offered":
-        return True
-    settings = load.settings_for(tx, lease.project_id)
+        return task
+    settings = load.settings_for(tx, task.project_id)
     assert not isinstance(settings, Refused)
-    task = load.task_by_key(tx, lease.task_key)
     verdict = rules.after_recovery(task, recovery.profile_of(lease, settings), tx.now_ms)
-    return verdict.status == "todo" and verdict.retry_at_ms <= tx.now_ms
+    return task.replace(
+        status=verdict.status,
+        assigned_to=None,
+        owner=None,
+        retry_at_ms=verdict.retry_at_ms,
+        waiting=int(max(task.not_before_ms, verdict.retry_at_ms) > tx.now_ms),
+        blocked_reason=verdict.blocked_reason,
+    )
 
 
 class Statistics(Record):

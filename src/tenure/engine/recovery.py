@@ -13,6 +13,7 @@ from tenure.core import recovery as rules
 from tenure.core.deadline import PULSE_VALID_MS, is_deaf, live, warn_at_ms
 from tenure.core.errors import Refused
 from tenure.core.ids import ulid
+from tenure.core.model import UNENDED
 from tenure.core.profiles import profile_named
 from tenure.core.record import Record
 from tenure.engine import change, ledger, load
@@ -75,6 +76,9 @@ def advance_timers(tx: Transaction, limit: int) -> Advanced:
             continue
         lease = load.lease_by_id(tx, timer["ref"])
         assert lease is not None
+        if lease.state not in UNENDED:
+            # An offer that lapsed a moment ago, with the recovery that made its task dead or blocked.
+            continue
         if not live(lease, tx.now_ms):
             counts["offers_expired" if lease.state == "offered" else "recovered"] += 1
             recover(tx, lease)
@@ -89,14 +93,15 @@ def recover_due(tx: Transaction, task: Task) -> tuple[Task, list[Lease]]:
     Answers the task as it then stands, and the leases that remain on it, which are live.
     """
     unended = load.unended_of_task(tx, task.key)
-    remaining = [lease for lease in unended if live(lease, tx.now_ms)]
     due = [lease for lease in unended if not live(lease, tx.now_ms)]
     if not due:
-        return task, remaining
-    for lease in due:
-        recover(tx, lease)
+        return task, unended
+    # Holders before offers: when the last holder's recovery makes the task dead or blocked, its offers lapse with it.
+    for lease in sorted(due, key=lambda lease: lease.state):
+        if any(left.lease_id == lease.lease_id for left in load.unended_of_task(tx, task.key)):
+            recover(tx, lease)
     tx.settle()
-    return load.task_by_key(tx, task.key), remaining
+    return load.task_by_key(tx, task.key), load.unended_of_task(tx, task.key)
 
 
 def recover(tx: Transaction, lease: Lease) -> None:
@@ -117,16 +122,19 @@ def recover(tx: Transaction, lease: Lease) -> None:
     verdict = rules.after_recovery(task, profile, tx.now_ms)
     task = hand_over(tx, task, lease, reason, settings, attempts=verdict.attempts)
     task = ledger.escalate(tx, task, "lease_expired", settings=settings, lease=lease)
-    if verdict.escalation:
-        task = ledger.escalate(tx, task, verdict.escalation, settings=settings, lease=lease, terminal=verdict.terminal)
-    task = return_task(tx, task, verdict)
+    task = return_task(tx, task, verdict, settings, lease)
     facts = rules.numbers(lease, tx.now_ms, settings.task_lease.silence_multiplier)
     change.record(tx, "recovered", lease=lease, reason=reason, status=task.status, **facts)
     tx.recovered.append((lease.agent_id, lease.task_id))
 
 
-def return_task(tx: Transaction, task: Task, verdict: rules.Verdict) -> Task:
-    """Apply the verdict on a lost or failed attempt: back to the queue, dead, or quarantined."""
+def return_task(tx: Transaction, task: Task, verdict: rules.Verdict, settings: Settings, lease: Lease) -> Task:
+    """Apply the verdict on a lost or failed attempt: back to the queue, dead, or quarantined.
+
+    While another slot's holder is at work nothing is given up, so that an obligation is not closed under its hands.
+    """
+    if verdict.escalation and not any(held.state == "active" for held in load.unended_of_task(tx, task.key)):
+        task = ledger.escalate(tx, task, verdict.escalation, settings=settings, lease=lease, terminal=verdict.terminal)
     task = task.replace(
         attempts=verdict.attempts,
         silent_recoveries=verdict.silent_recoveries,
@@ -217,7 +225,7 @@ def _look_at(tx: Transaction, lease: Lease) -> int:
     """A live lease's timer fired: warn if it is time to, and set the timer to the next instant of interest."""
     if is_deaf(lease, tx.now_ms) and lease.recover_at_ms <= tx.now_ms:
         # Nobody could have heard this holder. Look again when its server may have been heard.
-        change.rearm(tx, lease, tx.now_ms + PULSE_VALID_MS)
+        change.rearm(tx, lease, min(tx.now_ms + PULSE_VALID_MS, lease.recover_at_ms + lease.hung_after_ms))
         return 0
     warn_at = warn_at_ms(lease)
     if warn_at is not None and warn_at <= tx.now_ms:

@@ -65,6 +65,8 @@ def add_task(
     tx: Transaction, /, *, project_id: str = DEFAULT_PROJECT, allow_missing: bool = False, **fields: Any
 ) -> Task | Refused:
     """Add one task. It is ready as soon as everything it comes `after` is done."""
+    if "title" not in fields:
+        return inputs.bad("title", "is missing")
     added = tx.attempt(lambda: _add_all(tx, project_id, [fields], allow_missing))
     return added if isinstance(added, Refused) else added[0]
 
@@ -176,7 +178,7 @@ def _add(tx: Transaction, project_id: str, fields: Mapping[str, Any], settings: 
         }
     )
     task = _owned(tx, task, fields.get("assigned_to"), settings)
-    waiting = int(task.not_before_ms > tx.now_ms)
+    waiting = int(task.not_before_ms > tx.now_ms and task.status == "todo")
     task = task.replace(rank_ms=rank_ms(task), open_slots=open_slots(task, 0), waiting=waiting)
     row = tx.one("add_task", **task.as_dict())
     assert row is not None

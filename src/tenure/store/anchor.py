@@ -68,7 +68,17 @@ def re_anchor(cursor: Any, queries: dict[str, str], clock: Clock) -> int:
 
 def _shift(cursor: Any, queries: dict[str, str], by_ms: int, now_ms: int) -> None:
     values = {"by_ms": by_ms, "now_ms": now_ms}
-    for name in ("leases", "lease_timers", "retries", "task_timers", "links", "servers", "handoffs", "agents"):
+    for name in (
+        "leases",
+        "lease_timers",
+        "retries",
+        "task_timers",
+        "links",
+        "servers",
+        "handoffs",
+        "agents",
+        "idempotency",
+    ):
         cursor.execute(queries["shift_" + name], values)
 
 

@@ -15,19 +15,22 @@ import sqlite3
 import time
 
 from tenure.clock import SystemClock
+from tenure.core.record import Record
 from tenure.store import anchor, queries
 from tenure.store.store import Store, StoreFault, Transaction, fault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from tenure.store.store import Clock
 
     R = TypeVar("R")
 
 SCHEMA_VERSION = 1
+# In the file's header: "TENU". A file of another program is refused instead of being filled with our tables.
+APPLICATION_ID = 0x54454E55
 RETRY_MIN_S = 0.001
 RETRY_SPREAD_S = 0.003
 BUSY_TIMEOUT_S = 30.0
@@ -43,6 +46,7 @@ FAULTS = {
     "READONLY": ("store_unavailable", "The store cannot be written"),
     "CANTOPEN": ("store_unavailable", "The store cannot be opened"),
     "PERM": ("store_unavailable", "The store may not be opened"),
+    "PROTOCOL": ("store_busy", "The store's write lock was held by others for too long"),
     "IOERR": ("store_unavailable", "The disk failed to read or write"),
 }
 
@@ -52,6 +56,18 @@ def as_fault(error: sqlite3.Error, path: str) -> StoreFault | None:
     name = getattr(error, "sqlite_errorname", None) or ""
     known = FAULTS.get(name.removeprefix("SQLITE_").partition("_")[0])
     return None if known is None else fault(known[0], f"{known[1]} ({error}).", path=path, sqlite=name)
+
+
+class Outcome(Record):
+    """What became of one body of a batch: its answer, or the exception that undid it."""
+
+    at_ms: int
+    answer: Any = None
+    error: Exception | None = None
+
+
+class BatchLost(Exception):
+    """A batch whose transaction was closed by an error: none of its bodies took effect."""
 
 
 class SqliteStore(Store):
@@ -80,9 +96,11 @@ class SqliteStore(Store):
 
     def clone(self) -> SqliteStore:
         """Another connection to the same file, for another thread."""
-        return SqliteStore(
+        other = SqliteStore(
             self.path, clock=self.clock, random=self.random, busy_timeout_s=self.busy_timeout_s, create=False
         )
+        other.on_recovery_callback = self.on_recovery_callback
+        return other
 
     def close(self) -> None:
         self.connection.close()
@@ -104,6 +122,8 @@ class SqliteStore(Store):
         # SQLite's own 2 MB hold fewer pages than a claim seeks among 200 capability sets; they are used only as needed.
         self._patiently(f"PRAGMA cache_size=-{CACHE_KIB}")
         version = self._patiently("PRAGMA user_version").fetchone()[0]
+        if self._patiently("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            self._refuse_foreign()
         if version == SCHEMA_VERSION:
             return
         if version > SCHEMA_VERSION:
@@ -117,6 +137,7 @@ class SqliteStore(Store):
         self._begin()
         try:
             version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+            self.connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
             for number, script in queries.migrations():
                 if number > version:
                     for statement in _statements(script):
@@ -128,6 +149,11 @@ class SqliteStore(Store):
             self._roll_back()
             raise
 
+    def _refuse_foreign(self) -> None:
+        """A file without our mark must be empty: otherwise it is another program's."""
+        if self._patiently("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise fault("store_foreign", "The file is a database of another program.", path=self.path)
+
     def _refuse_newer(self, version: int) -> None:
         """A newer binary may share the store with this one only while its schema says so."""
         oldest = self.connection.execute(self.queries["meta"], {"key": "oldest_writer"}).fetchone()
@@ -137,6 +163,8 @@ class SqliteStore(Store):
     # -- transactions -----------------------------------------------------------------------------------------------
 
     def run(self, body: Callable[[Transaction], R]) -> R:
+        if self.connection.in_transaction:
+            raise RuntimeError("a verb's body calls other bodies, never another verb: that would nest transactions")
         transaction: Transaction | None = None
         try:
             self._begin()
@@ -152,6 +180,47 @@ class SqliteStore(Store):
             raise
         self.tell(transaction)
         return answer
+
+    def run_many(self, take: Callable[[], Callable[[Transaction], Any] | None]) -> list[Outcome]:
+        """Run the bodies that `take` hands out, until it hands out None, in one transaction with one commit.
+
+        Each body has a savepoint of its own: an exception undoes that body alone and is its outcome. An error that
+        closes the transaction (a full disk does) loses the whole batch and raises BatchLost: nothing was written, and
+        the bodies may be run again one by one.
+        """
+        outcomes: list[Outcome] = []
+        transactions: list[Transaction] = []
+        try:
+            self._begin()
+            while (body := take()) is not None:
+                outcomes.append(self._run_one(body, transactions))
+            self.connection.execute("COMMIT")
+        except (sqlite3.Error, StoreFault) as error:
+            self._roll_back()
+            raise BatchLost from error
+        except BaseException:
+            self._roll_back()
+            raise
+        for transaction in transactions:
+            self.tell(transaction)
+        return outcomes
+
+    def _run_one(self, body: Callable[[Transaction], Any], transactions: list[Transaction]) -> Outcome:
+        self.connection.execute("SAVEPOINT verb")
+        transaction = Transaction(self.connection, self.queries, self._now(), self.random)
+        try:
+            outcome = Outcome(answer=body(transaction), at_ms=transaction.now_ms)
+            transactions.append(transaction)
+        except Exception as error:
+            if not self.connection.in_transaction:
+                raise BatchLost from error
+            if transaction.rescue():
+                transactions.append(transaction)
+            else:
+                self.connection.execute("ROLLBACK TO verb")
+            outcome = Outcome(error=error, at_ms=transaction.now_ms)
+        self.connection.execute("RELEASE verb")
+        return outcome
 
     def look(self, body: Callable[[Transaction], R]) -> R:
         return self._faulting(lambda: self._look(body))

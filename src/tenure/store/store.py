@@ -76,11 +76,23 @@ class Transaction:
         For steps whose checks need the writes before them, such as an edge that may close a cycle.
         """
         self._cursor.execute("SAVEPOINT attempt")
-        answer = step()
+        try:
+            answer = step()
+        except Exception:
+            self._undo_attempt()
+            raise
         if isinstance(answer, Refused):
             self._cursor.execute("ROLLBACK TO attempt")
         self._cursor.execute("RELEASE attempt")
         return answer
+
+    def _undo_attempt(self) -> None:
+        try:
+            self._cursor.execute("ROLLBACK TO attempt")
+            self._cursor.execute("RELEASE attempt")
+        except Exception:
+            # The error closed the whole transaction (a full disk does); that error is the one to report.
+            return
 
     def settle(self) -> None:
         """Keep what was written so far even if the rest of this verb fails.

@@ -62,6 +62,9 @@ UPDATE servers SET pulsed_at_ms = pulsed_at_ms + :by_ms
 -- name: shift_handoffs
 UPDATE handoffs SET recovery_expires_at_ms = recovery_expires_at_ms + :by_ms WHERE state = 'open'
 
+-- name: shift_idempotency
+UPDATE idempotency SET at_ms = at_ms + :by_ms
+
 -- name: shift_agents
 UPDATE agents SET seen_at_ms = seen_at_ms + :by_ms
 
@@ -74,7 +77,8 @@ UPDATE leases SET
     death_at_ms = CASE WHEN death_at_ms IS NULL THEN NULL ELSE :now_ms END,
     recover_at_ms = CASE
         WHEN death_at_ms IS NOT NULL THEN :now_ms
-        WHEN fixed = 1 OR term_ms + grace_ms > cadence_ms THEN :now_ms + term_ms + grace_ms
+        WHEN fixed = 1 OR state = 'offered' THEN :now_ms + term_ms
+        WHEN term_ms + grace_ms > cadence_ms THEN :now_ms + term_ms + grace_ms
         ELSE :now_ms + cadence_ms END,
     wake_at_ms = :now_ms
 WHERE state IN ('offered', 'active')
@@ -586,7 +590,7 @@ ORDER BY e.seq LIMIT :limit
 SELECT {event} FROM events e WHERE e.task_key = :task_key ORDER BY e.seq DESC LIMIT :limit
 
 -- name: prune_events
-DELETE FROM events WHERE seq IN (SELECT e.seq FROM events e WHERE e.at_ms < :before_ms ORDER BY e.seq LIMIT :limit)
+DELETE FROM events WHERE at_ms < :before_ms AND seq IN (SELECT e.seq FROM events e ORDER BY e.seq LIMIT :limit)
 
 -- name: count
 INSERT INTO counters (name, value) VALUES (:name, :by)

@@ -38,6 +38,7 @@ EVENT_STYLES = {
     "granted": "cyan",
 }
 ASSIGNED = {"todo": "for", "done": "by"}
+BAR_LEAST, BAR_MOST = 3, 12
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -48,7 +49,7 @@ class Picture:
         self.watcher = watcher
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            lines = self.lines(options.max_width, options.height or console.height)
+        lines = self.lines(options.max_width, options.height or console.height)
         yield Text("\n", no_wrap=True, overflow="crop", end="").join(lines)
 
     def lines(self, width: int, height: int) -> list[Text]:
@@ -69,8 +70,7 @@ def _head(frame: Frame, now_ms: int, width: int) -> Text:
     rows = (("due", numbers.due), ("expiring soon", numbers.expiring_soon), ("stuck", numbers.stuck))
     told += [f"{value} {name}" for name, value in (*rows, ("recovered so far", numbers.recoveries)) if value]
     head = Text.assemble((" tenure watch ", "reverse bold"), "  ", " · ".join(told))
-    head.truncate(width - 9, overflow="ellipsis", pad=True)
-    return head.append(time.strftime(" %H:%M:%S", time.localtime(now_ms / 1000)), "dim")
+    return _cut(head, width - 9, pad=True).append(time.strftime(" %H:%M:%S", time.localtime(now_ms / 1000)), "dim")
 
 
 def _rule(title: str, width: int) -> Text:
@@ -79,23 +79,33 @@ def _rule(title: str, width: int) -> Text:
 
 def _board(frame: Frame, now_ms: int, width: int, most: int) -> list[Text]:
     """The columns side by side. An empty one is as wide as its name; the others share the rest."""
-    empty = {name: len(_title(frame, name)) for name in STATUSES if not frame.numbers.tasks[name]}
-    weights = sum(weight for name, weight in WEIGHTS.items() if name not in empty)
-    room = width - 3 * (len(STATUSES) - 1) - sum(empty.values())
     columns = []
-    for name in STATUSES:
-        share = empty.get(name) or max(4, room * WEIGHTS[name] // weights)
+    for name, share in _shares(frame, width).items():
         head = [Text(_title(frame, name), f"bold {COLOURS[name]}"), Text("─" * share, "dim")]
         columns.append((share, head + _cards(frame, name, now_ms, share, most - 2)))
     lines = []
     for row in range(min(most, max(4, *(len(cells) for _, cells in columns)))):
         line = Text(no_wrap=True)
         for index, (share, cells) in enumerate(columns):
-            cell = cells[row] if row < len(cells) else Text()
-            cell.truncate(share, overflow="ellipsis", pad=True)
+            cell = _cut(cells[row] if row < len(cells) else Text(), share, pad=True)
             line.append_text(cell).append("" if index == 4 else "─┼─" if row == 1 else " │ ", "dim")
         lines.append(line)
     return lines
+
+
+def _shares(frame: Frame, width: int) -> dict[str, int]:
+    """How wide each column is."""
+    tasks = frame.numbers.tasks
+    shares = {name: len(_title(frame, name)) for name in STATUSES}
+    filled = [name for name in STATUSES if tasks[name]]
+    room = width - 3 * (len(STATUSES) - 1) - sum(shares[name] for name in STATUSES if not tasks[name])
+    for name in filled:
+        shares[name] = max(4, room * WEIGHTS[name] // sum(WEIGHTS[other] for other in filled))
+    # What the division left over goes to the widest.
+    shares[max(filled or shares, key=lambda name: shares[name])] += max(
+        0, width - 3 * (len(STATUSES) - 1) - sum(shares.values())
+    )
+    return shares
 
 
 def _title(frame: Frame, name: str) -> str:
@@ -127,7 +137,7 @@ def _remarks(view: TaskView, now_ms: int) -> list[Text]:
     """What stands in the way of a task that nobody holds."""
     task = view.task
     if view.due:
-        return [Text.assemble(" ", ("todo (due)", "bold red"), f" was {clean(task.assigned_to or '?')}")]
+        return [Text.assemble(" ", ("todo (due)", "bold red"), f" {clean(task.assigned_to or '')}")]
     starts_ms = max(task.not_before_ms, task.retry_at_ms)
     if task.status == "blocked" and task.blocked_reason:
         said = clean(task.blocked_reason)
@@ -156,15 +166,15 @@ def _held(lease: Lease, now_ms: int, width: int) -> Text:
     part = min(1.0, max(0.0, left_ms / whole_ms))
     style = "magenta" if now_ms >= lease.expires_at_ms else "green" if part > 0.5 else "yellow" if part > 0.2 else "red"
     told = duration(left_ms)
-    held = Text(f" {clean(lease.agent_id)}")
-    room = width - len(told) - 2
-    held.truncate(max(4, room - (len(word) + 1 if word in ("grace", "offered") else 0)), overflow="ellipsis")
-    room -= len(held)
-    if word and room > len(word):
-        held.append(f" {word}", style if word != "offered" else "dim")
+    # Where there is little room, the name gives way to what is not a plain lease, and a phase gives way to the bar.
+    plain = lease.state == "active" and now_ms < lease.expires_at_ms
+    held = _cut(Text(f" {clean(lease.agent_id)}"), max(4, width - len(told) - (1 if plain else len(word) + 2)))
+    room = width - held.cell_len - len(told) - 1
+    if word and (not plain or room > len(word) + BAR_LEAST):
+        held.append(f" {word}", style)
         room -= len(word) + 1
-    if room >= 3:
-        held.append(" ").append_text(_bar(part, min(room, 12), style))
+    if room > BAR_LEAST:
+        held.append(" ").append_text(_bar(part, min(room - 1, BAR_MOST), style))
     return held.append(f" {told}", style)
 
 
@@ -190,10 +200,8 @@ def _agents(frame: Frame, now_ms: int, width: int, most: int) -> list[Text]:
         if len(lines) == most:
             lines[-1] = Text(f"+{frame.numbers.agents - start + across} more", "dim")
             break
-        cells = [
-            _agent(one, holds.get(one.agent_id, []), now_ms, share) for one in frame.agents[start : start + across]
-        ]
-        lines.append(Text("  ").join(cells))
+        row = frame.agents[start : start + across]
+        lines.append(Text("  ").join(_agent(one, holds.get(one.agent_id, []), now_ms, share) for one in row))
     return lines
 
 
@@ -202,8 +210,7 @@ def _agent(agent: Agent, holds: list[str], now_ms: int, width: int) -> Text:
     seen = f" seen {_age(agent.seen_at_ms, now_ms)} ago"
     cell = Text.assemble(("● ", "green" if holds else "dim"), (agent.agent_id, "bold"), name, (seen, "dim"))
     cell.append(f" {', '.join(holds)}" if holds else "", "yellow")
-    cell.truncate(width, overflow="ellipsis", pad=True)
-    return cell
+    return _cut(cell, width, pad=True)
 
 
 def _events(frame: Frame, now_ms: int, width: int, most: int) -> list[Text]:

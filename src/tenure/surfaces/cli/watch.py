@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 TICK_S = 0.1
 # At most one part in five of the time goes into looking, however large the store and busy its writers.
 REST = 4
-# Tasks read for each column, agents, events kept, and events told in the first JSON document.
-CARDS, AGENTS, EVENTS, TOLD = 60, 500, 200, 20
+# Tasks read for each column (and of the done, the newest), agents, events kept, and told in the first JSON document.
+CARDS, JUST_DONE, AGENTS, EVENTS, TOLD = 60, 15, 500, 200, 20
 
 
 def watch(context: Context) -> Result:
@@ -94,6 +94,8 @@ class Watcher:
             raise Stop(fault.refusal) from fault
         self.looked_s = time.monotonic()
         self.cost_s = self.looked_s - began_s
+        ends = [_ends_ms(view) for views in self.frame.board.values() for view in views]
+        self.deadline_ms = min((end for end in ends if end > self.frame.at_ms), default=float("inf"))
         return self.frame
 
     def look_if_new(self) -> bool:
@@ -101,11 +103,8 @@ class Watcher:
         since_s = time.monotonic() - self.looked_s
         if since_s < self.cost_s * REST:
             return False
-        if (
-            since_s < self.interval_s
-            and self.now_ms < self._deadline_ms()
-            and self.store.data_version() == self.version
-        ):
+        early = self.now_ms >= self.deadline_ms or self.store.data_version() != self.version
+        if since_s < self.interval_s and not early:
             return False
         self.look()
         return True
@@ -114,12 +113,6 @@ class Watcher:
     def now_ms(self) -> int:
         """The store's time."""
         return self.frame.at_ms + round((time.monotonic() - self.looked_s) * 1000)
-
-    def _deadline_ms(self) -> float:
-        leases = (lease for views in self.frame.board.values() for view in views for lease in view.leases)
-        return min(
-            (held.recover_at_ms for held in leases if held.recover_at_ms > self.frame.at_ms), default=float("inf")
-        )
 
     def _gather(self, tx: Transaction) -> Frame:
         numbers = observe.statistics.body(tx, **self.project)
@@ -143,22 +136,23 @@ class Watcher:
             ready = observe.ready_tasks.body(tx, project_id=project_id, limit=CARDS)
             listed = tuple(sorted((*ready, *listed), key=lambda view: not view.due))
         if status == "in_progress":
-            return tuple(
-                sorted(listed, key=lambda view: min((held.recover_at_ms for held in view.leases), default=1 << 62))
-            )
+            listed = tuple(sorted(listed, key=_ends_ms))
         if status == "done":
-            listed = (*self._just_done(tx), *sorted(listed, key=lambda view: -(view.task.done_at_ms or 0)))
+            latest = self._just_done(tx) if len(listed) == CARDS else []
+            listed = (*latest, *sorted(listed, key=lambda view: -(view.task.done_at_ms or 0)))
         found: dict[int, TaskView] = {}
         for view in listed:
             found.setdefault(view.task.key, view)
         return tuple(found.values())[:CARDS]
 
     def _just_done(self, tx: Transaction) -> list[TaskView]:
-        """The newest of the done, from the events: lists begin with the oldest task, and there may be thousands."""
-        names = dict.fromkeys(
-            (e.task_id, e.project_id) for e in reversed(self.events) if e.kind == "completed" and e.task_id
-        )
-        found = [observe.show_task.body(tx, task_id=name, project_id=project) for name, project in list(names)[:CARDS]]
+        """The newest of the done, by the events: a list begins with the oldest, and there may be thousands."""
+        told = [(event.task_id, event.project_id) for event in reversed(self.events) if event.kind == "completed"]
+        found = [
+            observe.show_task.body(tx, task_id=task_id, project_id=project_id)
+            for task_id, project_id in list(dict.fromkeys(told))[:JUST_DONE]
+            if task_id is not None
+        ]
         return [one.view for one in found if isinstance(one, observe.TaskDetail) and one.view.status == "done"]
 
     def _new_events(self, tx: Transaction) -> tuple[Event, ...]:
@@ -172,6 +166,11 @@ class Watcher:
             if len(found) < TOLD:
                 found = observe.events.body(tx, after=max(0, self.seen - span), limit=span, **self.project)
         return found
+
+
+def _ends_ms(view: TaskView) -> float:
+    """When the first of its holders counts as dead."""
+    return min((lease.recover_at_ms for lease in view.leases), default=float("inf"))
 
 
 def _last_event(tx: Transaction) -> int:
@@ -209,21 +208,20 @@ def _stream(watcher: Watcher) -> None:
     """One document per line for each change, with the events that are new in it. Never returns."""
     before: dict[str, Any] = {}
     events = watcher.frame.events[-TOLD:]
-    try:
-        while True:
+    with _signals() as caught:
+        while not caught:
             data = _shape(watcher.frame, events)
             if {**data, "at": None} != {**before, "at": None, "events": []}:
                 print_json(envelope(Result(data=data)))
                 sys.stdout.flush()
                 before = data
-            while True:
+            looked = False
+            while not looked and not caught:
                 _wait_for_reader(TICK_S)
-                if watcher.look_if_new():
-                    break
+                looked = watcher.look_if_new()
             events = watcher.frame.new
-    except KeyboardInterrupt:
-        # The lines are the answer; returning would print one more.
-        raise SystemExit(EXIT_OK) from None
+    # The lines are the answer; returning would print one more.
+    raise SystemExit(_status(caught))
 
 
 def _wait_for_reader(seconds: float) -> None:
@@ -260,32 +258,43 @@ def _once(watcher: Watcher) -> list[str]:
 
 def _live(watcher: Watcher) -> None:
     """Draw until Ctrl-C or q, and leave the terminal as it was."""
-    import signal
-
     from rich.console import Console
     from rich.live import Live
 
     from tenure.surfaces.cli.picture import Picture
 
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
+    console = Console()
+    drawn = Live(Picture(watcher), console=console, screen=True, auto_refresh=False, redirect_stdout=False)
+    with _signals() as caught, _keyboard() as quits, drawn:
+        while not caught and not quits(TICK_S):
+            watcher.look_if_new()
+            drawn.refresh()
+        # tmux, when its window has grown since, would else move the top of the picture to the user's screen.
+        console.clear()
+    if _status(caught):
+        raise SystemExit(_status(caught))
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
-    picture = Picture(watcher)
-    shown = Live(
-        picture, console=Console(), screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-    )
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collects the signals that ask to end. As exceptions they could strike in the middle of a line, or of undoing."""
+    import signal
+
+    caught: list[int] = []
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, lambda number, _: caught.append(number)) for number in asked]
     try:
-        with _keyboard() as quits, shown:
-            while True:
-                shown.refresh()
-                # Countdowns move five times a second, and news is drawn as soon as it is seen.
-                if quits(TICK_S) or (not watcher.look_if_new() and quits(TICK_S)):
-                    return
-                watcher.look_if_new()
-    except KeyboardInterrupt:
-        return
+        yield caught
+    finally:
+        for number, handler in zip(asked, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _status(caught: list[int]) -> int:
+    """Ctrl-C is how watching ends; other signals are told as shells tell them."""
+    from signal import SIGINT
+
+    return 128 + caught[0] if caught and caught[0] != SIGINT else EXIT_OK
 
 
 @contextmanager
@@ -305,7 +314,8 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
         if not select.select([terminal], [], [], seconds)[0]:
             return False
         # Nothing to read where something was announced means that the terminal has gone.
-        return os.read(terminal, 64)[:1] in (b"q", b"Q", b"")
+        keys = os.read(terminal, 64).lower()
+        return not keys or b"q" in keys
 
     try:
         tty.setcbreak(terminal)

@@ -1,0 +1,200 @@
+"""The runner: how a server puts many verbs into one commit.
+
+One thread writes. It takes the write lock, runs the verbs that wait, each under a savepoint of its own, for at most
+5 ms, and commits them together: one fsync for all of them. Nothing is answered before the commit. Then it leaves the
+lock free for at least 2 ms, so that command-line processes, which retry every 1-4 ms, are not starved. An error that
+closes the transaction (a full disk does) loses the batch, which is then run again verb by verb, so that every caller
+gets the truth about its own.
+
+Reads run on connections of their own and never wait for the writer. The queue is bounded: past its end a caller is
+refused at once with `overloaded`, which costs it less than waiting for an answer that comes too late.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tenure.store.sqlite import BatchLost, Outcome, SqliteStore
+from tenure.store.store import StoreFault, fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tenure.store.store import Transaction
+
+R = TypeVar("R")
+
+HOLD_S = 0.005
+GAP_S = 0.002
+WAITING_MAX = 4_096
+READERS = 2
+
+
+class Job:
+    """A body that waits for its outcome."""
+
+    __slots__ = ("body", "future", "outcome")
+
+    def __init__(self, body: Callable[[Transaction], Any]) -> None:
+        self.body = body
+        self.future: Any = Future()
+        self.outcome: Outcome | None = None
+
+
+def deliver(jobs: Sequence[Job]) -> None:
+    """Resolve the futures of finished jobs, in the runner's own thread."""
+    for job in jobs:
+        assert job.outcome is not None
+        if job.outcome.error is not None:
+            job.future.set_exception(job.outcome.error)
+        else:
+            job.future.set_result(job.outcome.answer)
+
+
+class Runner:
+    """One writer and a few readers over one SQLite file.
+
+    `deliver` is called with each batch's finished jobs, after its commit; an event loop hands all of them over at once.
+    """
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        *,
+        readers: int = READERS,
+        waiting_max: int = WAITING_MAX,
+        deliver: Callable[[Sequence[Job]], None] = deliver,
+        make_future: Callable[[], Any] | None = None,
+    ) -> None:
+        self._store = store
+        self._deliver = deliver
+        self._make_future = make_future
+        self._writes: queue.Queue[Job | None] = queue.Queue(waiting_max)
+        self._reads: queue.Queue[Job | None] = queue.Queue(waiting_max)
+        self.batches = 0
+        self.written = 0
+        self._threads = [threading.Thread(target=self._write_on, name="tenure-writer", daemon=True)]
+        for number in range(readers):
+            own = store.clone()
+            self._threads.append(
+                threading.Thread(target=self._read_on, args=(own,), name=f"tenure-reader-{number}", daemon=True)
+            )
+        self._readers = readers
+        for thread in self._threads:
+            thread.start()
+
+    def write(self, body: Callable[[Transaction], R]) -> Any:
+        """Queue a body for the writer; the future resolves after its commit."""
+        return self._queued(self._writes, body)
+
+    def read(self, body: Callable[[Transaction], R]) -> Any:
+        """Queue a body for a reader."""
+        return self._queued(self._reads, body)
+
+    @property
+    def waiting(self) -> int:
+        """How many bodies wait to be run."""
+        return self._writes.qsize() + self._reads.qsize()
+
+    def close(self) -> None:
+        """Run what was accepted, then end."""
+        self._writes.put(None)
+        for _ in range(self._readers):
+            self._reads.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _queued(self, waiting: queue.Queue[Job | None], body: Callable[[Transaction], Any]) -> Any:
+        job = Job(body)
+        if self._make_future is not None:
+            job.future = self._make_future()
+        try:
+            waiting.put_nowait(job)
+        except queue.Full:
+            raise fault("overloaded", f"{waiting.maxsize} requests wait already.", retry_after_s=1) from None
+        return job.future
+
+    # -- the writer -------------------------------------------------------------------------------------------------
+
+    def _write_on(self) -> None:
+        while True:
+            first = self._writes.get()
+            if first is None:
+                return
+            batch = _Batch(self._writes, first)
+            self._run(batch)
+            self._deliver(batch.jobs)
+            self.batches += 1
+            self.written += len(batch.jobs)
+            if batch.ended:
+                return
+            time.sleep(GAP_S)
+
+    def _run(self, batch: _Batch) -> None:
+        try:
+            outcomes = self._store.run_many(batch.take)
+        except BatchLost:
+            outcomes = [self._alone(self._store.run, job) for job in batch.all_taken()]
+        for job, outcome in zip(batch.jobs, outcomes, strict=True):
+            job.outcome = outcome
+
+    def _alone(self, run: Callable[[Callable[[Transaction], Any]], Any], job: Job) -> Outcome:
+        """One body in a transaction of its own; a fault of the store is its answer."""
+        try:
+            answer = run(job.body)
+        except StoreFault as failed:
+            return Outcome(answer=failed.refusal, at_ms=self._store.answered_at_ms)
+        except Exception as error:
+            return Outcome(error=error, at_ms=self._store.answered_at_ms)
+        return Outcome(answer=answer, at_ms=self._store.answered_at_ms)
+
+    # -- the readers ------------------------------------------------------------------------------------------------
+
+    def _read_on(self, own: SqliteStore) -> None:
+        while True:
+            job = self._reads.get()
+            if job is None:
+                own.close()
+                return
+            job.outcome = self._alone(own.look, job)
+            self._deliver([job])
+
+
+class _Batch:
+    """The jobs of one commit, taken from the queue while the lock may be held."""
+
+    def __init__(self, waiting: queue.Queue[Job | None], first: Job) -> None:
+        self._waiting = waiting
+        self._next: Job | None = first
+        self._until: float | None = None
+        self.jobs: list[Job] = []
+        self.ended = False
+
+    def take(self) -> Callable[[Transaction], Any] | None:
+        """The next body, or None when the time is over or nothing waits."""
+        now = time.monotonic()
+        if self._until is None:
+            # The first take happens with the lock in hand: the hold is counted from here.
+            self._until = now + HOLD_S
+        if self._next is None and now < self._until:
+            try:
+                self._next = self._waiting.get_nowait()
+            except queue.Empty:
+                return None
+            self.ended = self._next is None
+        if self._next is None:
+            return None
+        job, self._next = self._next, None
+        self.jobs.append(job)
+        return job.body
+
+    def all_taken(self) -> list[Job]:
+        """Every job this batch has taken from the queue, one that could not even begin included."""
+        if self._next is not None:
+            self.jobs.append(self._next)
+            self._next = None
+        return self.jobs
