@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run test check format lint types layers docs simulate bench lock clean
+.PHONY: help setup run test check format lint types layers docs simulate bench bench-cli lock clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ simulate: $(STAMP) ## Simulate a fleet from seeds (SEEDS=1000)
 
 bench: $(STAMP) ## Measure the verbs at scale
 	$(BIN)/python benchmarks/scale.py
+
+bench-cli: $(STAMP) ## Measure whole commands against Python's own start
+	$(BIN)/python benchmarks/cli.py
 
 # The lock names no index and no path of the machine that made it: any mirror serves the same hashes.
 lock: $(STAMP) ## Regenerate requirements.lock from pyproject.toml (UPGRADE=1 takes newer versions)

@@ -1,4 +1,4 @@
-"""The one deadline: every term winning once and losing once, its boundary instants, deaf servers, marks and warnings."""
+"""The one deadline: every term winning once and losing once, boundary instants, deaf servers, marks and warnings."""
 
 from __future__ import annotations
 

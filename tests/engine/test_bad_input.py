@@ -354,6 +354,47 @@ def test_submit_bad_receipt_refuses_and_records_nothing(world: World, body: dict
     assert refused(answer, "invalid_receipt").http_status == 422
 
 
+AT = {"task_id": "F001", "at": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"record": "project", "project_id": {}},
+        {"record": "project", "project_id": "p", "settings": {"nonsense": {}}},
+        {"record": "task"},
+        {"record": "task", "title": "T", "project_id": ["x"]},
+        {"record": "task", "title": "T", "not_before": "tomorrow"},
+        {"record": "task", "title": "T", "status": ["done"]},
+        {"record": "task", "title": "T", "progress": 101},
+        {"record": "task", "title": "T", "status": "blocked", "blocked_reason": "a\ud800"},
+        {"record": "task", "title": "T", "status": "blocked", "blocked_reason": ["x"]},
+        {"record": "message", **AT, "project_id": ["x"], "text": "x"},
+        {"record": "message", **AT, "text": "a\x00b"},
+        {"record": "message", **AT, "text": "x", "at": 5},
+        {"record": "message", **AT, "text": "x", "task_id": "F404"},
+        {"record": "decision", **AT, "decision": ["x"]},
+        {"record": "artifact", **AT, "filename": "a", "location": ["x"]},
+        {"record": "artifact", **AT, "filename": "a", "content": {"x": 1}},
+    ],
+    ids=lambda record: ",".join(record),
+)
+def test_import_bad_record_refuses_and_writes_nothing(world: World, record: dict[str, Any]) -> None:
+    world.reset()
+    good = {"record": "task", "task_id": "X1", "title": "a good one before it"}
+    answer = attempt(world, "import_records", {"records": [good, record]})
+    assert isinstance(answer, Refused)
+
+
+@pytest.mark.parametrize("content", [None, [], False, ""])
+def test_import_artifact_that_has_no_content_keeps_its_place(world: World, content: Any) -> None:
+    world.reset()
+    record = {"record": "artifact", **AT, "filename": "a", "location": "s3://b/a", "content": content}
+    assert ok(call(world.store, "import_records", records=[record])) == {"artifacts": 1}
+    (made,) = ok(notes.artifacts(world.store, task_id="F001"))
+    assert (made.location, made.content or "") == ("s3://b/a", "")
+
+
 def test_call_with_neither_task_nor_lease_says_which_is_needed(world: World) -> None:
     world.reset()
     for answer in (

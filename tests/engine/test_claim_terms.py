@@ -64,6 +64,15 @@ def test_repeat_next_and_offer_with_their_keys_return_the_same_lease(store: Sqli
     assert len(dump(store, "leases")) == 2
 
 
+def test_repeat_offer_of_several_with_its_key_returns_them_all(store: SqliteStore) -> None:
+    for number in range(3):
+        add(store, f"F00{number}")
+    first = ok(claims.offer(store, agent_id="w.1", max_tasks=2, idempotency_key="k1"))
+    again = ok(claims.offer(store, agent_id="w.1", max_tasks=2, idempotency_key="k1"))
+    assert [grant.lease for grant in again] == [grant.lease for grant in first]
+    assert len(dump(store, "leases")) == 2
+
+
 @pytest.mark.parametrize(
     "other",
     [{"task_id": "F002"}, {"ttl_s": 60}, {"capabilities": ["gpu"]}, {"profile": "worker"}],

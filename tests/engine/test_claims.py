@@ -151,7 +151,8 @@ def test_claim_same_task_id_in_two_projects_needs_the_project(store: SqliteStore
     assert no.facts["projects"] == ["default", "other"]
     grant = ok(claims.claim(store, task_id="F001", agent_id="A1", profile="agent", project_id="other"))
     assert grant.task.title == "the other"
-    assert ok(claims.claim(store, task_id="F001", agent_id="A2", profile="agent", project_id="default"))
+    mine = ok(claims.claim(store, task_id="F001", agent_id="A2", profile="agent", project_id="default"))
+    assert mine.task.title == "Task F001"
 
 
 def test_next_serves_by_priority(store: SqliteStore) -> None:
@@ -268,7 +269,9 @@ def test_next_with_capabilities_still_serves_by_rank_across_sets(store: SqliteSt
 
 def test_add_task_with_one_capability_set_too_many_is_refused(store: SqliteStore) -> None:
     rows = [("default", f"c{number}") for number in range(MAX_REQUIREMENT_SETS)]
+    sql(store, "BEGIN")
     store.connection.executemany("INSERT INTO requirement_sets VALUES (?, ?)", rows)
+    sql(store, "COMMIT")
     answer = tasks.add_task(store, task_id="F001", title="T", requires=["new"])
     refused(answer, "too_many_requirement_sets")
     assert add(store, requires=["c7"]).requires == "c7", "a known set is no new one"

@@ -307,11 +307,12 @@ def test_add_dependency_on_a_missing_name_needs_leave(store: SqliteStore) -> Non
 
 
 def test_add_many_tasks_in_any_order_is_all_or_nothing(store: SqliteStore) -> None:
-    good = [{"task_id": "B", "title": "B", "after": ["A"]}, {"task_id": "A", "title": "A"}]
+    good: list[dict[str, object]] = [{"task_id": "B", "title": "B", "after": ["A"]}, {"task_id": "A", "title": "A"}]
     assert [made.unmet for made in ok(tasks.add_tasks(store, tasks=good))] == [1, 0]
     before = whole(store)
     refused(tasks.add_tasks(store, tasks=[{"title": "new"}, {"task_id": "A", "title": "A"}]), "task_exists")
-    refused(tasks.add_tasks(store, tasks=[{"title": "new"}, {"title": "x", "after": ["nope"]}]), "task_not_found")
+    lost: list[dict[str, object]] = [{"title": "new"}, {"title": "x", "after": ["nope"]}]
+    refused(tasks.add_tasks(store, tasks=lost), "task_not_found")
     assert whole(store) == before
 
 
@@ -338,7 +339,8 @@ def test_depart_puts_what_the_agent_holds_on_offer_at_once(store: SqliteStore) -
     take(store, "A1")
     assert ok(agents.depart(store, agent_id="A1", reason="shift is over")).state == "departed"
     assert shown(store).due
-    assert ok(claims.claim_next(store, agent_id="A2", profile="agent")).task.task_id == "F001"
+    grant = ok(claims.claim_next(store, agent_id="A2", profile="agent"))
+    assert [made.recovery_reason for made in grant.handoffs] == ["departed"]
     assert ok(observe.statistics(store)).agents == 1
     refused(agents.depart(store, agent_id="A404"), "agent_not_found")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tenure.clock import ManualClock
@@ -86,13 +88,13 @@ def test_act_on_an_offer_before_accepting_is_refused(store: SqliteStore, verb: s
     add(store)
     lease_id = offer(store).lease.lease_id
     body = {"phase": "complete", "lease_id": lease_id, "status": "success", "outcome_kind": "none"}
-    answer: object = {
+    answers: dict[str, Callable[[], object]] = {
         "renew": lambda: liveness.renew(store, lease_id=lease_id),
         "report": lambda: liveness.report(store, lease_id=lease_id, progress=10),
         "complete": lambda: endings.complete(store, lease_id=lease_id),
         "submit": lambda: submit_receipt(store, body=body),
-    }[verb]()
-    refused(answer, "not_accepted")
+    }
+    refused(answers[verb](), "not_accepted")
     assert (task(store).status, task(store).progress) == ("todo", 0)
 
 
@@ -180,6 +182,31 @@ def test_lose_one_of_two_holders_keeps_the_task_in_progress(speculative: SqliteS
     view = shown(speculative)
     assert (view.status, view.due, view.task.assigned_to) == ("in_progress", False, "A2")
     assert take(speculative, "A3").slot == 0, "its slot is open again"
+
+
+def test_lose_both_holders_of_a_task_on_its_last_attempt_closes_the_obligation_once(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    """While one of them is at work there is nothing to give up."""
+    add(store, slots=2, max_attempts=1)
+    take(store, "w.1", profile="worker")
+    clock.advance(10)
+    take(store, "w.2", profile="worker")
+    clock.advance(890)
+    assert tick(store).recovered == 1
+    assert shown(store).status == "in_progress"
+    assert task(store).obligation != "closed"
+    clock.advance(10)
+    assert tick(store).recovered == 1
+    assert (task(store).status, task(store).obligation) == ("dead", "closed")
+    assert said(store).count("escalate/max_retries_exceeded") == 1
+
+
+def test_resume_does_not_take_an_offer_for_a_holding(store: SqliteStore) -> None:
+    add(store)
+    ok(claims.offer(store, agent_id="w.1"))
+    refused(claims.claim_next(store, agent_id="w.1", profile="worker", resume=True), "nothing_ready")
+    assert task(store).obligation == "none"
 
 
 def test_release_one_of_two_slots_opens_it_again(speculative: SqliteStore) -> None:

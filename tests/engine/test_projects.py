@@ -1,4 +1,4 @@
-"""Projects and their settings: the specification's document as printed, overrides per project, contradictions by name."""
+"""Projects and their settings: the specification's document as printed, overrides, contradictions by name."""
 
 from __future__ import annotations
 

@@ -160,7 +160,8 @@ def test_submit_in_the_ledger_never_names_grants_or_heartbeats(store: SqliteStor
 
 def test_submit_twice_with_a_dedupe_key_gives_the_first_answer(store: SqliteStore, clock: ManualClock) -> None:
     offered(store)
-    bodies = [{**body, "dedupe_key": f"d{number}"} for number, body in enumerate((ACCEPTED, PROGRESS, COMPLETE))]
+    printed: list[dict[str, Any]] = [ACCEPTED, PROGRESS, COMPLETE]
+    bodies = [{**body, "dedupe_key": f"d{number}"} for number, body in enumerate(printed)]
     for body in bodies:
         first = submit(store, body)
         clock.advance(1)

@@ -15,6 +15,7 @@ from tenure.clock import ManualClock
 from tenure.core.errors import Refused
 from tenure.engine import agents, claims, dependencies, endings, liveness, notes, observe, projects, receipts, recovery
 from tenure.engine import tasks as board
+from tenure.engine import transfer
 from tenure.engine.touch import touch
 from tenure.engine.verb import VERBS
 from tenure.store.sqlite import SqliteStore
@@ -99,6 +100,10 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     "start_server": (7, lambda s: partial(agents.start_server, s, server_id="S1")),
     "create_project": (7, lambda s: partial(projects.create_project, s, project_id="new")),
     "configure": (7, lambda s: partial(projects.configure, s, project_id="empty", document={})),
+    "import_records": (
+        17,
+        lambda s: partial(transfer.import_records, s, records=[{"record": "task", "task_id": "NEW", "title": "More"}]),
+    ),
     "seal": (6, lambda s: partial(receipts.seal, s)),
     "prune": (6, lambda s: partial(observe.prune, s)),
 }

@@ -48,7 +48,6 @@ class Trace:
     def lease(self) -> Lease:
         return lease(self.store, self.held.lease_id)
 
-    @property
     def is_live(self) -> bool:
         return live(self.lease, self.clock.wall)
 
@@ -70,12 +69,12 @@ def test_recover_silent_agent_at_175_seconds_and_not_before(trace: Trace) -> Non
     assert median_gap_ms(trace.lease) == 25_000
 
     trace.at(174.999)
-    assert trace.is_live
+    assert trace.is_live()
     assert tick(trace.store).recovered == 0
     assert shown(trace.store).status == "in_progress"
 
     trace.at(175)
-    assert not trace.is_live
+    assert not trace.is_live()
     assert (shown(trace.store).status, shown(trace.store).due) == ("todo", True)
     assert tick(trace.store).recovered == 1
     assert (task(trace.store).status, task(trace.store).assigned_to, task(trace.store).owner) == ("todo", None, None)
@@ -146,7 +145,7 @@ def test_see_exit_of_watched_process_puts_the_task_on_offer_at_once(trace: Trace
     watcher = link(trace)
     trace.run(watcher)
     ok(agents.link_down(trace.store, link_id=watcher, died=True))
-    assert not trace.is_live
+    assert not trace.is_live()
     grant = ok(claims.claim_next(trace.store, agent_id="Agent-B", profile="agent"))
     assert grant.lease.granted_at_ms == trace.start_ms + 55_000
     assert grant.handoffs[0].recovery_reason == "process_exited"
@@ -156,9 +155,9 @@ def test_see_exit_of_watched_process_puts_the_task_on_offer_at_once(trace: Trace
 def test_lose_pulse_without_a_seen_exit_falls_back_to_175_seconds(trace: Trace) -> None:
     trace.run(link(trace))
     trace.at(174.999)
-    assert trace.is_live
+    assert trace.is_live()
     trace.at(175)
-    assert not trace.is_live
+    assert not trace.is_live()
     assert tick(trace.store).recovered == 1
 
 
@@ -167,9 +166,9 @@ def test_drop_link_without_a_seen_exit_falls_back_to_175_seconds(trace: Trace) -
     trace.run(watcher)
     ok(agents.link_down(trace.store, link_id=watcher, died=False))
     trace.at(174.999)
-    assert trace.is_live
+    assert trace.is_live()
     trace.at(175)
-    assert not trace.is_live
+    assert not trace.is_live()
 
 
 def test_keep_pulsing_carries_a_silent_agent_until_it_counts_as_hung(trace: Trace) -> None:
@@ -179,9 +178,9 @@ def test_keep_pulsing_carries_a_silent_agent_until_it_counts_as_hung(trace: Trac
         trace.at(second)
         ok(agents.pulse(trace.store, link_id=watcher))
     trace.at(654.999)
-    assert trace.is_live, "a pulse every 5 s: alive 600 s after its last own call"
+    assert trace.is_live(), "a pulse every 5 s: alive 600 s after its last own call"
     trace.at(655)
-    assert not trace.is_live, "alive and stuck is as good as dead"
+    assert not trace.is_live(), "alive and stuck is as good as dead"
 
 
 def test_see_exit_with_another_link_pulsing_is_no_death(trace: Trace) -> None:
@@ -189,10 +188,10 @@ def test_see_exit_with_another_link_pulsing_is_no_death(trace: Trace) -> None:
     first, second = link(trace, "mcp"), link(trace)
     trace.run(first, second)
     ok(agents.link_down(trace.store, link_id=first, died=True))
-    assert trace.is_live
+    assert trace.is_live()
     trace.at(60)
     ok(agents.link_down(trace.store, link_id=second, died=True))
-    assert not trace.is_live, "the last link saw the exit"
+    assert not trace.is_live(), "the last link saw the exit"
 
 
 def test_see_exit_with_another_link_stale_is_a_death(trace: Trace) -> None:
@@ -200,7 +199,7 @@ def test_see_exit_with_another_link_stale_is_a_death(trace: Trace) -> None:
     stale, watcher = link(trace, "server"), link(trace)
     trace.run(watcher)
     ok(agents.link_down(trace.store, link_id=watcher, died=True))
-    assert not trace.is_live
+    assert not trace.is_live()
     refused(agents.link_down(trace.store, link_id="link-nobody", died=True), "link_not_found")
     assert ok(agents.link_down(trace.store, link_id=stale, died=False)).state == "down"
 
@@ -210,9 +209,9 @@ def test_drop_weak_link_proves_nothing(trace: Trace) -> None:
     trace.run(stream)
     assert ok(agents.link_down(trace.store, link_id=stream, died=True)).state == "down"
     trace.at(174.999)
-    assert trace.is_live
+    assert trace.is_live()
     trace.at(175)
-    assert not trace.is_live
+    assert not trace.is_live()
 
 
 def test_see_exit_of_an_older_incarnation_spares_the_newer_one(trace: Trace) -> None:
@@ -222,16 +221,16 @@ def test_see_exit_of_an_older_incarnation_spares_the_newer_one(trace: Trace) -> 
     feel(trace.store, "Agent-A", incarnation=2)
     report(trace.store, "Agent-A", 20, incarnation=2)
     ok(agents.link_down(trace.store, link_id=watcher, died=True))
-    assert trace.is_live, "the newest incarnation took the lease over by acting on it"
+    assert trace.is_live(), "the newest incarnation took the lease over by acting on it"
 
 
 def test_announce_silence_carries_an_agent_until_its_next_call(trace: Trace) -> None:
     trace.run()
     feel(trace.store, "Agent-A", expect_silence_s=600)
     trace.at(654.999)
-    assert trace.is_live
+    assert trace.is_live()
     trace.at(655)
-    assert not trace.is_live
+    assert not trace.is_live()
 
 
 def test_call_after_announcement_clears_it(trace: Trace) -> None:
@@ -240,4 +239,4 @@ def test_call_after_announcement_clears_it(trace: Trace) -> None:
     trace.at(60)
     feel(trace.store, "Agent-A")
     trace.at(180)
-    assert not trace.is_live
+    assert not trace.is_live()

@@ -1,4 +1,4 @@
-"""The returning zombie: what a presumed-dead holder may still do (nothing), is told, and when it is given the task back."""
+"""The returning zombie: what it may still do (nothing), what it is told, and when it is given its task back."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from functools import partial
 from multiprocessing import get_context
 
 from tests.simulation.runner import ACTIONS, Outcome, run_seed
@@ -34,9 +35,10 @@ def _many(start: int, seeds: int, actions: int, processes: int) -> int:
     seen: Counter[str] = Counter()
     failed: list[Outcome] = []
     steps = 0
-    jobs = ((seed, actions) for seed in range(start, start + seeds))
+    # The function comes from a module of its own: a spawned process cannot import this one.
+    run = partial(run_seed, actions=actions)
     with get_context("spawn").Pool(processes) as pool:
-        for done, outcome in enumerate(pool.imap_unordered(_run, jobs, chunksize=4), 1):
+        for done, outcome in enumerate(pool.imap_unordered(run, range(start, start + seeds), chunksize=4), 1):
             answers.update(outcome.answers)
             seen.update(outcome.seen)
             steps += outcome.steps
@@ -51,10 +53,6 @@ def _many(start: int, seeds: int, actions: int, processes: int) -> int:
     if failed:
         print("failed seeds:", " ".join(str(outcome.seed) for outcome in sorted(failed)[:50]))
     return 1 if failed else 0
-
-
-def _run(job: tuple[int, int]) -> Outcome:
-    return run_seed(job[0], job[1])
 
 
 def _tell(outcome: Outcome, actions: int) -> None:

@@ -182,6 +182,8 @@ class Fleet:
             answer = self.world.call(claims.offer, **self._claimant(run), max_tasks=self.rng.randint(1, 2))
             for grant in answer if isinstance(answer, tuple) else ():
                 self._given(run, grant)
+            if isinstance(answer, tuple) and self.rng.random() < 0.5:
+                self.accept()
 
     def _claimant(self, run: Run) -> dict[str, Any]:
         asked: dict[str, Any] = {"agent_id": run.agent_id, "profile": run.profile}
@@ -276,7 +278,7 @@ class Fleet:
         """One of the holder's verbs."""
         choices = (self._report, self._renew, self._decide, self._make, self._release, self._complete, self._block)
         weights = (6, 4, 2, 2, 2, 4, 1)
-        if run.profile == "worker" or self.rng.random() < 0.1:
+        if self.rng.random() < (0.7 if run.profile == "worker" else 0.1):
             self._by_receipt(run, hold)
         else:
             self.rng.choices(choices, weights)[0](run, hold)

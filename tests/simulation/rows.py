@@ -15,6 +15,7 @@ Row = dict[str, Any]
 
 PULSE_VALID_MS = 15_000
 DRIFT_MAX_MS = 2_000
+LINK_FIELDS = "agent_id, incarnation, weak, state, pulsed_at_ms"
 UNENDED = ("offered", "active")
 
 
@@ -40,6 +41,7 @@ class Snapshot:
             )
             self.servers: dict[str, int] = dict(eyes.execute("SELECT server_id, pulsed_at_ms FROM servers"))
             self.agents: dict[str, int] = dict(eyes.execute("SELECT agent_id, incarnation FROM agents"))
+            self.links = {row[0]: row[1:] for row in eyes.execute(f"SELECT link_id, {LINK_FIELDS} FROM links")}
             self.timers = {(row[0], row[1]): row[2] for row in eyes.execute("SELECT kind, ref, wake_at_ms FROM timers")}
             self.edges = list(eyes.execute("SELECT task_key, needs_id, needs_key FROM dependencies"))
             self.anchor = eyes.execute("SELECT boot_id, wall0_ms, mono0_ms FROM clock").fetchone()
@@ -75,6 +77,14 @@ class Snapshot:
             # Nobody could hear this holder, so it is judged as of the last instant at which somebody could.
             return bool(heard_at < deadline(lease))
         return bool(now < deadline(lease))
+
+    def pulsing(self, agent_id: str, now: int) -> list[str]:
+        """The links that see this agent's process."""
+        return [
+            link_id
+            for link_id, (agent, _, _, state, pulsed) in self.links.items()
+            if agent == agent_id and state == "up" and now - pulsed <= PULSE_VALID_MS
+        ]
 
     def live_of(self, task_key: int, now: int) -> list[Row]:
         """The live leases of a task."""

@@ -122,10 +122,24 @@ def _changed(state: Snapshot, call: Call, before: Row, after: Row, now: int) -> 
         _taken_away(state, call, before, after, facts)
         return
     demand(was_live, "3 a lease that is due ends by recovery only", **facts)
+    if "death_at_ms" in changed:
+        _died(state, call, before, now, facts)
     if changed <= TIMER_FIELDS and call.verb in TIMER_VERBS:
         return
-    demand(_is_callers(call, before), "3 a lease is changed by its own holder", **facts)
+    demand(_is_callers(state, call, before), "3 a lease is changed by its own holder", **facts)
     demand(not call.refused, "3 a refusal extends nothing", **facts)
+
+
+def _died(state: Snapshot, call: Call, lease: Row, now: int, facts: dict[str, Any]) -> None:
+    """A death is written down by whoever saw the process exit, unless another link still sees it; or by leaving."""
+    if call.verb == "depart":
+        return
+    demand(call.verb == "link_down" and call.arguments["died"], "a death is seen", **facts)
+    link_id = call.arguments["link_id"]
+    _, incarnation, weak, _, _ = state.links[link_id]
+    others = [other for other in state.pulsing(lease["agent_id"], now) if other != link_id]
+    demand(not weak and not others, "a death is believed while no other link pulses", others=others, **facts)
+    demand(lease["incarnation"] <= incarnation, "a death is of its own incarnation", incarnation=incarnation, **facts)
 
 
 def _taken_away(state: Snapshot, call: Call, before: Row, after: Row, facts: dict[str, Any]) -> None:
@@ -137,16 +151,15 @@ def _taken_away(state: Snapshot, call: Call, before: Row, after: Row, facts: dic
     demand((named and forced) or finished or lapsed, "3 a lease is taken away by those who may", **facts)
 
 
-def _is_callers(call: Call, lease: Row) -> bool:
+def _is_callers(state: Snapshot, call: Call, lease: Row) -> bool:
     """Whether this call could reach this lease by what it said of itself."""
     said = call.arguments
     if call.verb == "start_server":
         return bool(lease["server_id"] == said["server_id"])
-    if call.verb in ("pulse", "link_down") and not call.answered:
-        # Killed after its commit: whose link it was is not known here.
-        return True
+    if call.verb in ("pulse", "link_down"):
+        return bool(lease["agent_id"] == state.links[said["link_id"]][0])
     if call.verb in AGENT_WIDE:
-        return bool(lease["agent_id"] == said.get("agent_id", getattr(call.answer, "agent_id", None)))
+        return bool(lease["agent_id"] == said["agent_id"])
     if call.verb == "claim_next":
         return bool(said.get("resume")) and bool(lease["agent_id"] == said["agent_id"])
     if call.verb not in HOLDER:
@@ -218,3 +231,34 @@ def _tasks(before: Snapshot, call: Call, after: Snapshot, recovered: set[int], r
 
 def _difference(before: Row, after: Row) -> set[str]:
     return {name for name in before if before[name] != after[name]}
+
+
+def phenomena(before: Snapshot, call: Call, after: Snapshot) -> list[str]:
+    """What happened here that a run of many seeds must have reached."""
+    assert after.now is not None
+    found = []
+    for lease_id, lease in before.leases.items():
+        row = after.leases.get(lease_id)
+        if row is None or row is lease:
+            continue
+        if row["state"] == "expired" and lease["state"] == "active":
+            by = call.verb if call.verb in ("advance", "claim", "claim_next") else "another verb"
+            found.append(f"recovered by {by}")
+        if row["end_reason"] == "completed_elsewhere":
+            found.append("completed elsewhere")
+        if row["incarnation"] != lease["incarnation"]:
+            found.append("lease taken over by a newer incarnation")
+    if call.verb == "submit_receipt" and not call.refused and call.answered and call.answer.lease is not None:
+        old = before.leases.get(call.answer.lease.lease_id)
+        task = before.tasks.get(call.answer.task.key)
+        late = old is not None and not before.live(old, after.now)
+        if late and task is not None and task["status"] != "done" and call.answer.task.status == "done":
+            found.append("late success")
+    link = before.links.get(call.arguments.get("link_id", ""))
+    if call.verb == "link_down" and call.arguments["died"] and link and len(before.pulsing(link[0], after.now)) > 1:
+        found.append("exit seen while another link pulses")
+    for leases in after.unended.values():
+        for lease in leases:
+            if lease["recover_at_ms"] <= after.now and after.live(lease, after.now):
+                found.append("held by a deaf server")
+    return found

@@ -169,6 +169,7 @@ class World:
         invariants.check(after)
         if call is not None and not stale and after.now is not None:
             transitions.check(before, call, after)
+            self.seen.update(transitions.phenomena(before, call, after))
         self.chronicle.follow(self.eyes, after, self.elapsed_ms)
         if call is not None and call.answered and not call.refused:
             self._check_handoffs(before, call)
@@ -210,7 +211,7 @@ class World:
         after_commit = self.rng.random() < 0.3
         doomed = Doomed(
             self.stores[index].connection,
-            dies_before=0 if after_commit else self.rng.randint(1, 30),
+            dies_before=0 if after_commit else self.rng.randint(1, 14),
             dies_after_commit=after_commit,
         )
         before = dump(self.eyes)
@@ -245,7 +246,7 @@ class World:
         """The disk is full at some statement. What the verb had settled may stand, the rest may not."""
         store = self.stores[index]
         real = store.connection
-        doomed = Doomed(real, full_at=self.rng.randint(2, 30), full_ends_transaction=self.rng.random() < 0.5)
+        doomed = Doomed(real, full_at=self.rng.randint(2, 20), full_ends_transaction=self.rng.random() < 0.5)
         stale = self.state.now is None
         before = dump(self.eyes)
         store.connection = doomed  # type: ignore[assignment]

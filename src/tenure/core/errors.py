@@ -35,6 +35,11 @@ MESSAGE_MAX = 1_000
 CODES: dict[str, tuple[int, int, str]] = {
     "internal_error": (EXIT_INTERNAL, 500, "Retry; if it persists, report it with the log."),
     "invalid_argument": (EXIT_USAGE, 400, "Correct the named argument and try again; nothing was changed."),
+    "unsupported_media_type": (EXIT_USAGE, 415, "Send the body as application/json."),
+    "body_too_large": (EXIT_USAGE, 413, "Send less at once."),
+    "unauthorized": (EXIT_NOT_PERMITTED, 401, "Send a valid token: Authorization: Bearer TOKEN."),
+    "route_not_found": (EXIT_NOT_FOUND, 404, "See /openapi.json for what there is."),
+    "method_not_allowed": (EXIT_USAGE, 405, "See /openapi.json for what there is."),
     "usage": (EXIT_USAGE, 400, "See the command's --help."),
     "agent_required": (EXIT_USAGE, 400, "Say who you are: --agent ID, or TENURE_AGENT, or join from this folder."),
     "unhealthy": (EXIT_STATE, 503, "Do what each finding says, or run doctor with --fix."),
@@ -85,6 +90,7 @@ CODES: dict[str, tuple[int, int, str]] = {
     "store_foreign": (EXIT_STORE, 503, "Name another path; this file belongs to another program."),
     "store_newer": (EXIT_STORE, 503, "Upgrade tenure; this store was written by a newer version."),
     "store_shared": (EXIT_STORE, 503, "Use PostgreSQL for more than one machine, or adopt the file on this one."),
+    "cannot_listen": (EXIT_STORE, 503, "Choose another port, or end what listens there."),
     "overloaded": (EXIT_STORE, 503, "Retry after the named delay."),
 }
 

@@ -142,11 +142,7 @@ def claim_next(
     request = _request(tx, asked, asked.project_id or _project_of(tx, asked.agent_id))
     if isinstance(request, Refused):
         return request
-    if resume:
-        held = _resumed(tx, request)
-        if held is not None:
-            return held
-    given = _give_next(tx, "claim_next", request, preferred_kinds, 1, "active")
+    given = _give_next(tx, "claim_next", request, preferred_kinds, 1, "active", resume=resume)
     return given if isinstance(given, Refused) else given[0]
 
 
@@ -279,11 +275,18 @@ def _give_next(
     preferred_kinds: Sequence[str],
     max_tasks: int,
     state: LeaseState,
+    *,
+    resume: bool = False,
 ) -> tuple[Grant, ...] | Refused:
     key = _key(request, verb_name, preferred_kinds=preferred_kinds, max_tasks=max_tasks)
     known = idempotency.replay(tx, key, request.settings.idempotency_hours)
     if known is not None:
         return known if isinstance(known, Refused) else tuple(_answer(tx, lease, resumed=True) for lease in known)
+    held = _resumed(tx, request) if resume else None
+    if held is not None:
+        # What was resumed is the answer to this key too: its retry must not be given another task.
+        idempotency.remember(tx, key, [held.lease])
+        return (held,)
     # A poll is a sign of life, also when there is nothing to give.
     request = request.replace(agent=present(tx, request.agent, request.asked.worktree))
     # Nobody else may be running: what is due must be on offer before the best is chosen.

@@ -21,6 +21,7 @@ from tenure.engine.verb import query, verb
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from tenure.core.gridlock import Gridlock
     from tenure.core.model import Handoff, Message, Status
@@ -41,16 +42,27 @@ class TaskView(Record):
     leases: tuple[Lease, ...] = ()
 
 
-@query(
-    project_id=inputs.optional(inputs.ident),
-    status=inputs.optional(inputs.status),
-    kind=inputs.optional(inputs.kind),
-    assigned_to=inputs.optional(inputs.text(128, one_line=True)),
-    text=inputs.optional(inputs.line),
-    after=inputs.cursor,
-    limit=inputs.limit,
-)
-def list_tasks(
+class TaskPage(Record):
+    """A page of tasks, the cursor after which the next begins (None: this was the last), and the time of the look."""
+
+    views: tuple[TaskView, ...]
+    next_after: int | None
+    now_ms: int
+
+
+_LISTED: dict[str, inputs.Check] = {
+    "project_id": inputs.optional(inputs.ident),
+    "status": inputs.optional(inputs.status),
+    "kind": inputs.optional(inputs.kind),
+    "assigned_to": inputs.optional(inputs.text(128, one_line=True)),
+    "text": inputs.optional(inputs.line),
+    "after": inputs.cursor,
+    "limit": inputs.limit,
+}
+
+
+@query(**_LISTED)
+def list_page(
     tx: Transaction,
     *,
     project_id: str | None = None,
@@ -60,8 +72,8 @@ def list_tasks(
     text: str | None = None,
     after: int = 0,
     limit: int = 100,
-) -> tuple[TaskView, ...]:
-    """Tasks in the order they were added, a page at a time: `after` is the key of the last one seen.
+) -> TaskPage:
+    """Tasks in the order they were added, a page at a time.
 
     The status asked for is the derived one; since that is judged row by row, a page may come up short of its limit.
     """
@@ -71,13 +83,28 @@ def list_tasks(
         status=status,
         kind=kind,
         assigned_to=assigned_to,
-        text=None if text is None else "%" + text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%",
+        text=None if text is None else _like(text),
         now_ms=tx.now_ms,
         after=after,
         limit=limit,
     )
     views = views_of(tx, [Task(**row) for row in rows])
-    return tuple(view for view in views if status is None or view.status == status)
+    return TaskPage(
+        views=tuple(view for view in views if status is None or view.status == status),
+        next_after=rows[-1]["key"] if len(rows) == limit else None,
+        now_ms=tx.now_ms,
+    )
+
+
+def _like(text: str) -> str:
+    """A LIKE pattern for a text anywhere."""
+    return "%" + text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+
+
+@query(**_LISTED)
+def list_tasks(tx: Transaction, /, **filters: Any) -> tuple[TaskView, ...]:
+    """The tasks of one page, for who needs no cursor."""
+    return list_page.body(tx, **filters).views
 
 
 def views_of(tx: Transaction, tasks: Sequence[Task]) -> list[TaskView]:
@@ -104,6 +131,7 @@ class TaskDetail(Record):
     dependants: tuple[str, ...]
     handoffs: tuple[Handoff, ...]
     messages: tuple[Message, ...]
+    now_ms: int
 
 
 @query(**_NAMED)
@@ -121,6 +149,7 @@ def show_task(tx: Transaction, *, task_id: str, project_id: str | None = None) -
         dependants=tuple(row["task_id"] for row in tx.all("dependants_of", task_key=task.key)),
         handoffs=tuple(load.handoffs_of(tx, task.key)),
         messages=tuple(load.thread_of(tx, task.key)),
+        now_ms=tx.now_ms,
     )
 
 
@@ -250,6 +279,13 @@ def events(
     """Events after a sequence number, in order. A reader that keeps the last one it saw misses none."""
     rows = tx.all("events", after=after, limit=limit, project_id=project_id, task_id=task_id, agent_id=agent_id)
     return tuple(Event(**row) for row in rows)
+
+
+@query()
+def newest_event(tx: Transaction) -> int:
+    """The sequence number of the newest event, 0 before the first: where a reader of only the new begins."""
+    row = tx.one("newest_event")
+    return 0 if row is None else int(row["seq"])
 
 
 class Pruned(Record):

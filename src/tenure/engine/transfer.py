@@ -73,7 +73,8 @@ def _records(name: str, value: Any) -> Any:
         return inputs.bad(name, f"must be a list of at most {inputs.MANY_MAX} records")
     for index, record in enumerate(value):
         if not isinstance(record, dict) or record.get("record") not in KINDS:
-            return inputs.bad(f"{name}[{index}]", f"must be an object whose record is one of {', '.join(KINDS)}")
+            message = f"must be an object whose record is one of {', '.join(KINDS)}"
+            return inputs.bad(f"{name}[{index}]", message, index=index)
     return value
 
 
@@ -81,14 +82,18 @@ def _records(name: str, value: Any) -> Any:
 def import_records(
     tx: Transaction, *, records: list[dict[str, Any]], project_id: str | None = None
 ) -> dict[str, int] | Refused:
-    """Add records that are not there yet, all or none. `project_id` puts them into that project."""
+    """Add records that are not there yet, all or none. `project_id` puts them into that project.
+
+    A refusal has the `index` of the record it is about.
+    """
     counts: dict[str, int] = {}
 
     def run() -> dict[str, int] | Refused:
-        for record in records:
-            outcome = _IMPORTS[record["record"]](tx, record, project_id or record.get("project_id", DEFAULT_PROJECT))
+        for index, record in enumerate(records):
+            where = inputs.ident("project_id", project_id or record.get("project_id", DEFAULT_PROJECT))
+            outcome = where if isinstance(where, Refused) else _IMPORTS[record["record"]](tx, record, where)
             if isinstance(outcome, Refused):
-                return outcome
+                return outcome.replace(facts={**outcome.facts, "index": index})
             counts[outcome] = counts.get(outcome, 0) + 1
         return counts
 
@@ -123,15 +128,19 @@ def _task(tx: Transaction, record: dict[str, Any], project_id: str) -> str | Ref
     if isinstance(added, Refused):
         return added
     status, progress = record.get("status", "todo"), record.get("progress", 0)
-    for name, value, check in (("status", status, inputs.status), ("progress", progress, inputs.percent)):
+    reason = record.get("blocked_reason") or ""
+    for name, value, check in (
+        ("status", status, inputs.status),
+        ("progress", progress, inputs.percent),
+        ("blocked_reason", reason, inputs.body),
+    ):
         good = check(name, value)
         if isinstance(good, Refused):
             return good
     if status in ("done", "dead", "blocked") or progress:
-        reason = str(record.get("blocked_reason") or "")[:500]
         state = status if status in ("done", "dead", "blocked") else "todo"
         done_at = parse_iso(record.get("done_at")) or tx.now_ms if state == "done" else None
-        restored = added.replace(status=state, progress=progress, blocked_reason=reason, done_at_ms=done_at)
+        restored = added.replace(status=state, progress=progress, blocked_reason=reason[:500], done_at_ms=done_at)
         change.save_task(tx, restored, unended=0)
         if state == "done":
             tx.do("unlock_dependants", task_key=added.key)
@@ -143,7 +152,7 @@ def _said(table: str, text_field: str) -> Callable[[Transaction, dict[str, Any],
 
     def run(tx: Transaction, record: dict[str, Any], project_id: str) -> str | Refused:
         task_id = inputs.ident("task_id", record.get("task_id"))
-        text = inputs.text(inputs.CONTENT_MAX)(text_field, record.get(text_field, ""))
+        text = inputs.text(inputs.CONTENT_MAX)(text_field, record.get(text_field) or "")
         sender = inputs.text(128, one_line=True)("agent_id", record.get("agent_id") or record.get("sender") or "")
         for good in (task_id, text, sender):
             if isinstance(good, Refused):
@@ -182,7 +191,9 @@ def _values(
         if isinstance(good, Refused):
             return good
         common[name] = good
-    return {**common, "location": record.get("location"), "content": record.get("content")}
+    # An artifact has content or a place, and the other is null.
+    content = None if record.get("content") is None else text
+    return {**common, "location": common["location"] or None, "content": content}
 
 
 def _receipt(tx: Transaction, record: dict[str, Any], project_id: str) -> str | Refused:

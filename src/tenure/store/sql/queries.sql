@@ -586,6 +586,9 @@ WHERE e.seq > :after
     AND (CAST(:agent_id AS TEXT) IS NULL OR e.agent_id = :agent_id)
 ORDER BY e.seq LIMIT :limit
 
+-- name: newest_event
+SELECT seq FROM events ORDER BY seq DESC LIMIT 1
+
 -- name: events_of_task
 SELECT {event} FROM events e WHERE e.task_key = :task_key ORDER BY e.seq DESC LIMIT :limit
 

@@ -10,9 +10,12 @@ if TYPE_CHECKING:
     from tenure.surfaces.cli.context import Context
 
 
+_EXPORT = "export TENURE_AGENT="
+
+
 def join(context: Context) -> Result:
     """Register an agent that works here."""
-    from tenure.engine.agents import register
+    from tenure.engine.agents import agents_in, register
     from tenure.surfaces import shapes
 
     agent = must(
@@ -28,7 +31,12 @@ def join(context: Context) -> Result:
         )
     )
     lines = [f"Joined as {agent.agent_id}" + (f" ({clean(agent.name)})" if agent.name != agent.agent_id else "")]
-    lines.append(f"In other folders say: export TENURE_AGENT={agent.agent_id}")
+    others = [one.agent_id for one in must(agents_in(context.store, worktree=agent.worktree)) if one != agent]
+    if others:
+        # From here on the folder alone does not tell who is calling.
+        lines.append(f"{', '.join(others)} works in this folder too, so say who you are: {_EXPORT}{agent.agent_id}")
+    else:
+        lines.append(f"In other folders say: {_EXPORT}{agent.agent_id}")
     return Result(data=shapes.agent(agent), lines=lines, next=["tenure ready", "tenure next"])
 
 
@@ -44,9 +52,11 @@ def list_agents(context: Context) -> Result:
         for one in found
     ]
     lines = table(rows, ("ID", "NAME", "STATE", "SEEN", "ROLE")) if rows else ["No agents."]
+    more = []
     if len(found) >= limit:
-        lines.append(f"More: tenure agent list --limit {limit * 10}")
-    return Result(data={"agents": [shapes.agent(one) for one in found]}, lines=lines)
+        more = [context.more("agent list", limit)]
+        lines.append(f"More: {more[0]}")
+    return Result(data={"agents": [shapes.agent(one) for one in found]}, lines=lines, next=more)
 
 
 def show(context: Context) -> Result:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from tenure.core.errors import EXIT_OK, Refused, refuse
-from tenure.surfaces.cli.spec import COMMON, Argument, Command, Option, help_text, near
+from tenure.surfaces.cli.spec import Argument, Command, Option
 from tenure.surfaces.cli.touch import AGENT
 from tenure.surfaces.cli.touch import COMMAND as TOUCH
 
@@ -29,7 +26,7 @@ _TTL = Option(
     name="--ttl",
     value="TIME",
     help="How long the lease lasts: 5m, 1h, 90s, PT5M; 1 s to 7 d (default: TENURE_LEASE_TTL, else 15m).",
-    kind="duration",
+    kind="ttl",
 )
 _CAPABILITIES = Option(
     name="--capability",
@@ -56,7 +53,7 @@ _TASK_OPTIONS = (
     Option(name="--kind", value="KIND", help="The task type, such as code.generate.", aliases=("--type", "-t")),
     Option(name="--estimate", value="HOURS", help="Estimated hours.", kind="number", aliases=("--estimated-hours",)),
     Option(name="--requires", value="NAME", help="A capability the holder must have.", many=True),
-    Option(name="--lease-duration", value="TIME", help="How long leases on it last.", kind="duration"),
+    Option(name="--lease-duration", value="TIME", help="How long leases on it last.", kind="ttl"),
     Option(name="--max-attempts", value="N", help="Attempts before it is dead.", kind="int"),
     Option(name="--not-before", value="TIME", help="Not before this moment (RFC 3339), or this long from now (30m)."),
     Option(
@@ -347,6 +344,15 @@ COMMANDS: tuple[Command, ...] = (
         "tenure task graph",
         "tenure task graph --format mermaid",
         arguments=(Argument(name="TASK", help="Only around this task.", required=False),),
+        options=(
+            Option(
+                name="--format",
+                value="FORMAT",
+                help="text, json, mermaid or dot.",
+                choices=("text", "json", "mermaid", "dot"),
+                aliases=("-o",),
+            ),
+        ),
         aliases=("graph",),
     ),
     _command(
@@ -487,6 +493,19 @@ COMMANDS: tuple[Command, ...] = (
         "tenure config import tenure.toml",
         arguments=(Argument(name="FILE", help="The file."),),
     ),
+    _command(
+        "up",
+        "server:up",
+        "Start the server: HTTP for workers, with the monitors inside.",
+        "tenure up",
+        "tenure up --port 8000",
+        options=(
+            Option(name="--host", value="HOST", help="Where to listen (default 127.0.0.1)."),
+            Option(name="--port", value="PORT", help="The port (default 7420; 0 for any free one).", kind="int"),
+            Option(name="--tokens", value="FILE", help="Tokens to demand; needed to listen beyond this machine."),
+        ),
+        aliases=("serve", "server"),
+    ),
     _command("tour", "setup:tour", "A short tour of the engine, on a manual clock.", "tenure tour"),
     _command(
         "completion",
@@ -504,79 +523,3 @@ GROUPS = {
     "receipts": "The ledger.",
     "config": "Settings.",
 }
-
-
-def by_words() -> dict[str, Command]:
-    """Every command by its words; a command's own words win over another's alias."""
-    found = {alias: command for command in COMMANDS for alias in command.aliases}
-    found.update({command.path: command for command in COMMANDS})
-    return found
-
-
-def find(words: list[str]) -> tuple[Command, list[str]] | Refused | int:
-    """The command that the words name, with the rest of them; or an exit status when that was all."""
-    before, rest = _leading_options(words)
-    if not rest or rest[0] == "help":
-        return _help(rest[1:], before)
-    known = by_words()
-    for length in (2, 1):
-        command = known.get(" ".join(rest[:length]))
-        if command is not None and len(rest) >= length:
-            return command, [*rest[length:], *before]
-    if rest[0] in GROUPS:
-        return _in_group(rest, before)
-    meant = near(rest[0], [*known, *GROUPS])
-    hint = f"; did you mean: tenure {meant}?" if meant else ""
-    return refuse("usage", f"unknown command {rest[0]!a}{hint}", "Run: tenure help")
-
-
-def _leading_options(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split off common options that stand before the command."""
-    takes_value = {name: bool(option.value) for option in COMMON for name in (option.name, *option.aliases)}
-    index = 0
-    while index < len(words) and words[index].startswith("-") and words[index] not in ("--", "-"):
-        name, equals, _ = words[index].partition("=")
-        index += 2 if takes_value.get(name) and not equals else 1
-    return words[:index], words[index:]
-
-
-def _help(rest: list[str], before: list[str]) -> Refused | int:
-    if "--version" in before or "-V" in before:
-        from tenure import __version__
-
-        print(f"tenure {__version__}")
-        return EXIT_OK
-    unknown = [word for word in before if word.startswith("-") and not _is_common(word)]
-    if unknown:
-        return refuse("usage", f"unknown option {ascii(unknown[0])[1:-1]}", "Run: tenure help")
-    if rest:
-        command = by_words().get(" ".join(rest[:2])) or by_words().get(rest[0])
-        if command is not None:
-            print(help_text(command))
-            return EXIT_OK
-    print("\n".join(overview(rest[0] if rest and rest[0] in GROUPS else None)))
-    return EXIT_OK
-
-
-def _is_common(word: str) -> bool:
-    return any(word.partition("=")[0] in (option.name, *option.aliases) for option in COMMON)
-
-
-def _in_group(rest: list[str], before: list[str]) -> Refused | int:
-    if len(rest) == 1 or rest[1] in ("--help", "-h", "help"):
-        print("\n".join(overview(rest[0])), file=sys.stdout)
-        return EXIT_OK
-    verbs = [command.path.split()[1] for command in COMMANDS if command.path.startswith(rest[0] + " ")]
-    meant = near(rest[1], verbs)
-    hint = f"; did you mean: tenure {rest[0]} {meant}?" if meant else ""
-    return refuse("usage", f"unknown command {rest[0]} {rest[1]!a}{hint}", f"Run: tenure {rest[0]} --help")
-
-
-def overview(group: str | None = None) -> list[str]:
-    """All commands, or one group's, each on a line."""
-    shown = [command for command in COMMANDS if group is None or command.path.startswith(group + " ")]
-    width = max(len(command.path) for command in shown)
-    lines = ["Usage: tenure COMMAND [OPTIONS]", ""]
-    lines += [GROUPS[group] if group else "Work that survives the agent holding it.", ""]
-    lines += [f"  {command.path.ljust(width)}  {command.summary}" for command in shown]
-    return [*lines, "", "tenure COMMAND --help tells more. Every command takes --json, --store and --project."]

@@ -8,11 +8,15 @@ from tenure.core.errors import Refused, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from tenure.store.sqlite import SqliteStore
     from tenure.store.store import Clock
+
+
+# The longest page a verb gives.
+LIMIT_MAX = 10_000
 
 
 class Stop(Exception):
@@ -67,6 +71,10 @@ class Context:
         self._store = opened
         return opened
 
+    def release(self) -> None:
+        """Leave the open store to someone else, who closes it."""
+        self._store = None
+
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
@@ -100,8 +108,10 @@ class Context:
         if here:
             names = [agent.agent_id for agent in here]
             message = f"Several agents work in this folder: {', '.join(names)}."
-            raise Stop(refuse("agent_required", message, "Say which one: --agent ID, or TENURE_AGENT.", agents=names))
-        raise Stop(refuse("agent_required", "It is not clear which agent this is."))
+            hint = "Say which one: --agent ID, or TENURE_AGENT. One that is gone leaves: tenure agent leave --agent ID"
+            raise Stop(refuse("agent_required", message, hint, agents=names))
+        hint = "Say who you are: --agent ID, or TENURE_AGENT, or join from this folder: tenure agent join --name NAME"
+        raise Stop(refuse("agent_required", "It is not clear which agent this is.", hint))
 
     def caller(self, task_id: str | None = None) -> dict[str, Any]:
         """The arguments by which a holder's verb is told who calls."""
@@ -112,6 +122,23 @@ class Context:
         if lease_id:
             caller["lease_id"] = lease_id
         return caller
+
+    def again(self, words: str, *, without: Sequence[str] = (), **changes: Any) -> str:
+        """The command line for the next page: as it was given, but for the changes."""
+        from shlex import quote
+
+        parts = ["tenure", words]
+        for name, value in {**self.values, **changes}.items():
+            if name not in ("json", "format", *without):
+                text = ",".join(value) if isinstance(value, list) else str(value)
+                parts += (
+                    [f"--{name.replace('_', '-')}"] if value is True else [f"--{name.replace('_', '-')}", quote(text)]
+                )
+        return " ".join(parts)
+
+    def more(self, words: str, limit: int, *, without: Sequence[str] = ()) -> str:
+        """The same command with ten times as many lines."""
+        return self.again(words, without=without, limit=min(limit * 10, LIMIT_MAX))
 
     def worktree(self) -> str:
         """The root of the worktree around the working folder, else the folder itself."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from tenure.core.errors import Refused
+from tenure.core.errors import Refused, refuse
 from tenure.core.record import Record
+from tenure.store.store import StoreFault
 from tenure.surfaces.cli.context import Stop, must
 from tenure.surfaces.cli.output import Result, clean, duration, paint
 
@@ -30,7 +31,13 @@ class Finding(Record):
 def doctor(context: Context) -> Result:
     """Run every check; with --fix, repair what can be repaired and check again."""
     fixed = _fix(context) if context.get("fix") else []
-    findings = list(_examine(context))
+    findings: list[Finding] = []
+    refusal = None
+    try:
+        findings.extend(_examine(context))
+    except (Stop, StoreFault) as stop:
+        refusal = stop.refusal
+        findings.append(Finding(check="store", well=False, detail=refusal.message, repair=refusal.next))
     ill = [finding for finding in findings if not finding.well]
     lines = [f"{paint('fixed', 'green')}  {line}" for line in fixed]
     for finding in findings:
@@ -39,21 +46,14 @@ def doctor(context: Context) -> Result:
         if not finding.well:
             lines.append(f"       repair: {finding.repair}")
     data = {"findings": [finding.as_dict() for finding in findings], "fixed": fixed}
-    return Result(
-        data=data,
-        lines=lines,
-        next=[finding.repair for finding in ill],
-        exit_status=7 if ill else 0,
-    )
+    if ill and refusal is None:
+        checks = [finding.check for finding in ill]
+        refusal = refuse("unhealthy", f"Not well: {', '.join(checks)}.", checks=checks)
+    return Result(data=data, lines=lines, next=[finding.repair for finding in ill], refusal=refusal)
 
 
 def _examine(context: Context) -> Iterator[Finding]:
-    try:
-        store = context.store
-    except Stop as stop:
-        yield Finding(check="store", well=False, detail=stop.refusal.message, repair=stop.refusal.next)
-        return
-    yield Finding(check="store", well=True, detail=store.path)
+    yield Finding(check="store", well=True, detail=context.store.path)
     checks: tuple[Callable[[Context], Iterator[Finding]], ...] = (
         _integrity,
         _clock,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tenure.core.errors import EXIT_STATE
+from tenure.core.errors import refuse
 from tenure.surfaces.cli.context import must
 from tenure.surfaces.cli.output import Result, ago, clean, table
 
@@ -46,7 +46,7 @@ def list_receipts(context: Context) -> Result:
             ]
         )
     lines = table(rows, ("RECEIPT", "TASK", "PHASE", "", "FROM", "WHEN")) if rows else ["No receipts."]
-    more = [f"tenure receipts list --from {found[-1].seq}"] if len(found) >= limit else []
+    more = [context.again("receipts list", **{"from": found[-1].seq})] if len(found) >= limit else []
     return Result(
         data={"receipts": [shapes.receipt(one) for one in found]},
         lines=[*lines, *(f"More: {m}" for m in more)],
@@ -74,7 +74,8 @@ def verify(context: Context) -> Result:
         f"{checked.receipts} receipts of {checked.tasks} tasks, {checked.seals} seals, {checked.unsealed} unsealed"
     ]
     if checked.faults:
-        return Result(data=data, lines=[*lines, *map(clean, checked.faults)], exit_status=EXIT_STATE)
+        refusal = refuse("unhealthy", f"The ledger was changed from outside: {clean(checked.faults[0])}")
+        return Result(data=data, lines=[*lines, *map(clean, checked.faults)], refusal=refusal)
     return Result(data=data, lines=[*lines, "The ledger is intact."])
 
 
@@ -97,7 +98,7 @@ def events(context: Context) -> Result:
     )
     rows = [[str(one.seq), ago(one.at_ms, context.now_ms), one.task_id or "", clean(sentence(one))] for one in found]
     lines = table(rows, ("SEQ", "WHEN", "TASK", "WHAT")) if rows else ["No events."]
-    more = [f"tenure events --from {found[-1].seq}"] if len(found) >= limit else []
+    more = [context.again("events", **{"from": found[-1].seq})] if len(found) >= limit else []
     return Result(
         data={"events": [shapes.event(one) for one in found]}, lines=[*lines, *(f"More: {m}" for m in more)], next=more
     )

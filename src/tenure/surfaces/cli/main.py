@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tenure.core.errors import EXIT_INTERNAL, EXIT_OK, Refused, refuse
+from tenure.core.errors import EXIT_OK, Refused, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 def program() -> NoReturn:
     """The console script. It ends without the interpreter's own clean-up, which would cost a hook 3 ms for nothing:
     the store is closed and everything printed is flushed by then."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets its number instead of a traceback.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     status = main()
     try:
         sys.stdout.flush()
@@ -51,32 +54,37 @@ def _run(words: list[str], folder: str, clock: Clock | None) -> int:
     as_json = _wants_json(words)
     try:
         found = _find(words)
-        if isinstance(found, int):
-            return found
         if isinstance(found, Refused):
             return _refused(found, as_json)
+        if not isinstance(found, tuple):
+            return _shown(found, as_json)
         command, rest = found
         return _perform(command, rest, folder, clock, as_json)
     except BrokenPipeError:
         raise
     except Exception as error:
+        # What the store could not do outside of a verb.
+        fault = getattr(error, "refusal", None)
+        if isinstance(fault, Refused):
+            return _refused(fault, as_json)
         if os.environ.get("TENURE_DEBUG"):
             raise
         message = f"{type(error).__name__}: {error}"
         hint = "Run it again with TENURE_DEBUG=1 to see where, and report it."
-        return _refused(refuse("internal_error", message, hint), as_json) or EXIT_INTERNAL
+        return _refused(refuse("internal_error", message, hint), as_json)
 
 
 def _perform(command: Command, rest: list[str], folder: str, clock: Clock | None, as_json: bool) -> int:
     from tenure.surfaces.cli.context import Context, Stop
-    from tenure.surfaces.cli.spec import help_text, parse
+    from tenure.surfaces.cli.spec import parse
 
     values = parse(command, rest)
     if isinstance(values, Refused):
         return _refused(values, as_json)
     if values.get("help"):
-        print(help_text(command))
-        return EXIT_OK
+        from tenure.surfaces.cli.lookup import help_of
+
+        return _shown(help_of(command), as_json)
     context = Context(values, os.environ, folder)
     context.clock = clock
     module, _, name = command.run.partition(":")
@@ -110,7 +118,9 @@ def _refused(refusal: Refused, as_json: bool) -> int:
         output.print_json(output.error_envelope(refusal))
     else:
         print(f"{output.paint('Error:', 'red', sys.stderr)} {output.clean(refusal.message, 2000)}", file=sys.stderr)
-        print(output.clean(refusal.next, 2000), file=sys.stderr)
+        # A wrong word is told in one line: the likely right one is already in it.
+        if "meant" not in refusal.facts:
+            print(output.clean(refusal.next, 2000), file=sys.stderr)
     return refusal.exit_status
 
 
@@ -122,12 +132,12 @@ def _wants_json(words: list[str]) -> bool:
     return any(ours[index] in ("--format", "-o") and word == "json" for index, word in enumerate(ours[1:]))
 
 
-def _find(words: list[str]) -> tuple[Command, list[str]] | Refused | int:
-    """The command that the words name, with the rest of them."""
+def _find(words: list[str]) -> tuple[Command, list[str]] | Refused | Result:
+    """The command that the words name, with the rest of them; or the help they ask for."""
     if words[:1] == ["touch"]:
         from tenure.surfaces.cli.touch import COMMAND
 
         return COMMAND, words[1:]
-    from tenure.surfaces.cli import commands
+    from tenure.surfaces.cli.lookup import find
 
-    return commands.find(words)
+    return find(words)

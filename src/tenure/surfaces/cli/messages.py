@@ -42,9 +42,11 @@ def thread(context: Context) -> Result:
     limit = context.get("limit", 50)
     messages = must(notes.thread(context.store, task_id=context.get("task"), limit=limit, **context.project()))
     lines = view.message_lines(messages, context.now_ms) or ["No messages."]
+    more = []
     if len(messages) >= limit:
-        lines.append(f"Earlier: tenure msg thread {context.get('task')} --limit {limit * 10}")
-    return Result(data={"messages": [shapes.message(one) for one in messages]}, lines=lines)
+        more = [context.more(f"msg thread {context.get('task')}", limit, without=("task",))]
+        lines.append(f"Earlier: {more[0]}")
+    return Result(data={"messages": [shapes.message(one) for one in messages]}, lines=lines, next=more)
 
 
 def inbox(context: Context) -> Result:
@@ -52,13 +54,12 @@ def inbox(context: Context) -> Result:
     from tenure.engine import notes
     from tenure.surfaces import shapes
 
-    messages = must(
-        notes.inbox(
-            context.store,
-            agent_id=context.agent_id(),
-            limit=context.get("limit", 50),
-            keep=context.get("keep", False),
-        )
-    )
+    limit, keep = context.get("limit", 50), context.get("keep", False)
+    messages = must(notes.inbox(context.store, agent_id=context.agent_id(), limit=limit, keep=keep))
     lines = view.message_lines(messages, context.now_ms) or ["Nothing new."]
-    return Result(data={"messages": [shapes.message(one) for one in messages]}, lines=lines)
+    more = []
+    if len(messages) >= limit:
+        # What was shown counts as read, so that the same command shows the next ones; unless it was to be kept.
+        more = [context.more("msg inbox", limit) if keep else context.again("msg inbox")]
+        lines.append(f"More: {more[0]}")
+    return Result(data={"messages": [shapes.message(one) for one in messages]}, lines=lines, next=more)

@@ -27,16 +27,22 @@ class Result(Record):
     # What one would do now, as commands.
     next: Sequence[str] = ()
     warnings: Sequence[str] = ()
-    exit_status: int = 0
+    # Set when the command worked and what it found is not well: a doctor's verdict.
+    refusal: Refused | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """What the command line exits with."""
+        return 0 if self.refusal is None else self.refusal.exit_status
 
 
 def envelope(result: Result) -> dict[str, Any]:
-    """A success as JSON."""
+    """An answer as JSON."""
     return {
         "schema": SCHEMA,
-        "ok": result.exit_status == 0,
+        "ok": result.refusal is None,
         "data": result.data,
-        "error": None,
+        "error": None if result.refusal is None else _error(result.refusal),
         "next": list(result.next),
         "warnings": list(result.warnings),
     }
@@ -44,8 +50,12 @@ def envelope(result: Result) -> dict[str, Any]:
 
 def error_envelope(refusal: Refused) -> dict[str, Any]:
     """A refusal as JSON."""
-    error = {"code": refusal.code, "message": refusal.message, "facts": dict(refusal.facts)}
-    return {"schema": SCHEMA, "ok": False, "data": None, "error": error, "next": [refusal.next], "warnings": []}
+    next_ = [refusal.next]
+    return {"schema": SCHEMA, "ok": False, "data": None, "error": _error(refusal), "next": next_, "warnings": []}
+
+
+def _error(refusal: Refused) -> dict[str, Any]:
+    return {"code": refusal.code, "message": refusal.message, "facts": dict(refusal.facts)}
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -34,6 +34,7 @@ def status(context: Context) -> Result:
     ]
     lines += [f"  {name}: {value}" for name, value in rows if value]
     following = ["tenure ready", "tenure next"] if counts["todo"] else ['tenure task add "Title"']
+    lines += [] if any(counts.values()) else ["", f"Add a task: {following[0]}"]
     return Result(data=numbers.as_dict(), lines=lines, next=following)
 
 
@@ -47,7 +48,7 @@ def ready(context: Context) -> Result:
     lines = view.task_table(views, context.now_ms) if views else ["Nothing is ready."]
     following = [f"tenure task claim {views[0].task.task_id}"] if views else ["tenure status", "tenure doctor"]
     if len(views) >= limit:
-        lines.append(f"More: tenure ready --limit {limit * 10}")
+        lines.append(f"More: {context.more('ready', limit)}")
     if not views:
         lines.append("See why: tenure doctor, or tenure why TASK")
     return Result(data={"tasks": [shapes.view(one) for one in views]}, lines=lines, next=following)

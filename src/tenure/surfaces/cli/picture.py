@@ -49,19 +49,19 @@ class Picture:
         self.watcher = watcher
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = self.lines(options.max_width, options.height or console.height)
+        lines = draw(self.watcher.frame, self.watcher.now_ms, options.max_width, options.height or console.height)
         yield Text("\n", no_wrap=True, overflow="crop", end="").join(lines)
 
-    def lines(self, width: int, height: int) -> list[Text]:
-        """The head, the board, the agents, and what happened, in at most this many lines."""
-        frame, now_ms = self.watcher.frame, self.watcher.now_ms
-        seen = _agents(frame, now_ms, width, most=max(2, height // 8))
-        left = height - 3 - len(seen)
-        happened = _events(frame, now_ms, width, most=max(3, left))
-        # The events leave the board what it needs, and take up to two fifths when it needs more than there is.
-        board = _board(frame, now_ms, width, most=left - min(len(happened), left * 2 // 5))
-        drawn = [_head(frame, now_ms, width), *board, _rule(f"agents {frame.numbers.agents}", width), *seen]
-        return [*drawn, _rule("events", width), *happened][:height]
+
+def draw(frame: Frame, now_ms: int, width: int, height: int) -> list[Text]:
+    """The head, the board, the agents, and what happened, in at most this many lines."""
+    seen = _agents(frame, now_ms, width, most=max(2, height // 8))
+    left = height - 3 - len(seen)
+    happened = _events(frame, now_ms, width, most=max(3, left))
+    # The events leave the board what it needs, and take up to two fifths when it needs more than there is.
+    board = _board(frame, now_ms, width, most=left - min(len(happened), left * 2 // 5))
+    drawn = [_head(frame, now_ms, width), *board, _rule(f"agents {frame.numbers.agents}", width), *seen]
+    return [*drawn, _rule("events", width), *happened][:height]
 
 
 def _head(frame: Frame, now_ms: int, width: int) -> Text:

@@ -35,7 +35,12 @@ def init(context: Context) -> Result:
 
 def tour(context: Context) -> Result:
     """Run the tour."""
+    from contextlib import redirect_stdout
+    from io import StringIO
+
     from tenure.tour import main
 
-    main()
-    return Result(data=None)
+    told = StringIO()
+    with redirect_stdout(told):
+        main()
+    return Result(data={"text": told.getvalue()}, lines=told.getvalue().splitlines())

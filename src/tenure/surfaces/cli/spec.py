@@ -64,7 +64,7 @@ COMMON = (
         name="--format",
         value="FORMAT",
         help="text or json.",
-        choices=("text", "json", "mermaid", "dot"),
+        choices=("text", "json"),
         aliases=("-o",),
     ),
     Option(name="--store", value="PATH", help="Use this store instead of the repository's."),
@@ -73,9 +73,15 @@ COMMON = (
 )
 
 
+def options_of(command: Command) -> tuple[Option, ...]:
+    """All that a command takes: its own, and the common ones it does not have in a form of its own."""
+    own = {option.name for option in command.options}
+    return (*command.options, *(option for option in COMMON if option.name not in own))
+
+
 def parse(command: Command, words: Sequence[str]) -> Values | Refused:
     """The values a user gave, checked for shape; the verbs check their meaning."""
-    options = {name: option for option in (*command.options, *COMMON) for name in (option.name, *option.aliases)}
+    options = {name: option for option in options_of(command) for name in (option.name, *option.aliases)}
     values: Values = {}
     given: list[str] = []
     pending = list(words)
@@ -130,11 +136,22 @@ def _converted(command: Command, option: Option, text: str) -> Any:
             return float(text)
         except ValueError:
             return usage(command, f"{option.name} must be a number, not {text!a}")
-    if option.kind == "duration":
-        from tenure.core.profiles import parse_duration
-
-        return parse_duration(text)
+    if option.kind in ("duration", "ttl"):
+        return _duration(command, option, text)
     return text
+
+
+def _duration(command: Command, option: Option, text: str) -> int | Refused:
+    """Seconds. A lease's is judged here, in the user's words; the verbs would name their own argument."""
+    from tenure.core.inputs import TTL_MAX_S, TTL_MIN_S
+    from tenure.core.profiles import parse_duration
+
+    length_s = parse_duration(text)
+    if isinstance(length_s, Refused):
+        return length_s.replace(message=f"{option.name}: {length_s.message}.", facts={"argument": option.key})
+    if option.kind == "ttl" and not TTL_MIN_S <= length_s <= TTL_MAX_S:
+        return usage(command, f"{option.name} must be from {TTL_MIN_S}s to {TTL_MAX_S // 86_400}d, not {text!a}")
+    return length_s
 
 
 def _with_arguments(command: Command, given: list[str], values: Values) -> Values | Refused:
@@ -154,8 +171,8 @@ def _with_arguments(command: Command, given: list[str], values: Values) -> Value
 
 def _unknown_option(command: Command, name: str, options: Iterable[str]) -> Refused:
     meant = near(name, options)
-    hint = f"; did you mean {meant}?" if meant else ""
-    return usage(command, f"unknown option {ascii(name)[1:-1]}{hint}")
+    message = f"unknown option {ascii(name)[1:-1]}"
+    return usage(command, f"{message}; did you mean {meant}?", meant=meant) if meant else usage(command, message)
 
 
 def near(word: str, known: Iterable[str]) -> str | None:
@@ -165,9 +182,9 @@ def near(word: str, known: Iterable[str]) -> str | None:
     return nearest(word, list(known))
 
 
-def usage(command: Command, message: str) -> Refused:
+def usage(command: Command, message: str, **facts: Any) -> Refused:
     """One line that says what is wrong, and the right form as what to do next."""
-    return refuse("usage", f"{command.path}: {message}", f"Usage: {synopsis(command)}", command=command.path)
+    return refuse("usage", f"{command.path}: {message}", f"Usage: {synopsis(command)}", command=command.path, **facts)
 
 
 def synopsis(command: Command) -> str:
@@ -184,12 +201,13 @@ def help_text(command: Command) -> str:
     """A command's help: form, summary, arguments, options, examples."""
     lines = [f"Usage: {synopsis(command)}", "", command.summary]
     rows = [(argument.name, argument.help) for argument in command.arguments]
-    rows += [(_option_words(option), option.help) for option in (*command.options, *COMMON)]
-    width = max(len(words) for words, _ in rows)
-    width = min(width, 34)
+    rows += [(_option_words(option), option.help) for option in options_of(command)]
+    width = min(max(len(words) for words, _ in rows), 34)
     lines.append("")
     for words, text in rows:
-        lines.append(f"  {words.ljust(width)}  {text}")
+        lines += (
+            [f"  {words.ljust(width)}  {text}"] if len(words) <= width else [f"  {words}", f"  {'':{width}}  {text}"]
+        )
     if command.notes:
         lines += ["", command.notes]
     lines += ["", "Examples:", *(f"  {example}" for example in command.examples)]

@@ -67,6 +67,7 @@ def _moment(context: Context, text: str) -> int:
     if isinstance(length, Refused):
         message = f"--not-before must be a moment (2026-01-04T15:45:00Z) or a duration (30m), not {text!a}"
         raise Stop(refuse("usage", message))
+    # The store's own time, not this machine's.
     context.store.look(lambda tx: None)
     return context.now_ms + length * 1000
 
@@ -98,7 +99,7 @@ def list_tasks(context: Context) -> Result:
     lines = view.task_table(views, context.now_ms) if views else ["No tasks."]
     more = []
     if len(views) >= limit:
-        more = [f"tenure task list --from {views[-1].task.key}"]
+        more = [context.again("task list", **{"from": views[-1].task.key})]
         lines.append(f"More: {more[0]}")
     return Result(data={"tasks": [shapes.view(one) for one in views]}, lines=lines, next=more)
 
@@ -128,7 +129,7 @@ def take_next(context: Context) -> Result:
     grant = claims.claim_next(context.store, preferred_kinds=context.get("prefer", []), **_claimant(context))
     if isinstance(grant, Refused) and grant.code == "nothing_ready":
         raise Stop(grant.replace(next="See what is in the way: tenure status, or tenure why TASK."))
-    return view.granted(context, must(grant))
+    return view.granted(context, must(grant), chosen=False)
 
 
 def _claimant(context: Context) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 
-from tenure.core.errors import refuse
+from tenure.core.errors import Refused, refuse
 from tenure.surfaces.cli.context import Stop, must
 from tenure.surfaces.cli.output import Result
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from tenure.surfaces.cli.context import Context
 
+    # A record and the number of its line.
+    Numbered = tuple[int, dict[str, Any]]
+
 PAGE = 500
 CHUNK = 500
 # Bars are for people who wait: only on a terminal, and only for files worth waiting for.
@@ -28,12 +31,11 @@ BAR_FROM = 2_000
 
 
 def export(context: Context) -> Result:
-    """Write every record, one per line."""
+    """Write every record, one per line; with --json and no file, all of them in the one document."""
     counts: dict[str, int] = {}
     target = context.get("output")
-    as_json = context.get("json") or context.get("format") == "json"
-    if target is None and as_json:
-        raise Stop(refuse("usage", "export: with --json the lines need a file: --output FILE"))
+    if target is None and (context.get("json") or context.get("format") == "json"):
+        return Result(data={"records": list(_records(context))})
     stream = sys.stdout if target is None else _open_new(target)
     try:
         for record in _records(context):
@@ -72,17 +74,31 @@ def import_(context: Context) -> Result:
     from tenure.engine import transfer
 
     lines = _read(context.get("file"))
-    records = [_record(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    read = [(number, _record(number, line)) for number, line in enumerate(lines, 1) if line.strip()]
     order = {name: index for index, name in enumerate(transfer.KINDS)}
-    records.sort(key=lambda record: order.get(record["record"], 0))
+    # What a record refers to comes before it; a kind that does not exist comes first and is refused first.
+    read.sort(key=lambda numbered: order.get(str(numbered[1]["record"]), -1))
     counts: dict[str, int] = {}
-    chunks = [records[start : start + CHUNK] for start in range(0, len(records), CHUNK)]
-    for chunk in _with_bar(chunks, len(records)):
-        done = must(transfer.import_records(context.store, records=chunk, **context.project()))
+    chunks = [read[start : start + CHUNK] for start in range(0, len(read), CHUNK)]
+    for chunk in _with_bar(chunks, len(read)):
+        records = [record for _, record in chunk]
+        done = transfer.import_records(context.store, records=records, **context.project())
+        if isinstance(done, Refused):
+            raise Stop(_at_line(done, chunk, sum(counts.values())))
         for name, count in done.items():
             counts[name] = counts.get(name, 0) + count
     told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count) or "nothing"
     return Result(data=counts, lines=[f"Imported {told}"], next=["tenure status"])
+
+
+def _at_line(refusal: Refused, chunk: list[Numbered], before: int) -> Refused:
+    """The refusal of a record, told by its line."""
+    if "index" not in refusal.facts:
+        return refusal
+    number = chunk[refusal.facts["index"]][0]
+    kept = f" The {before} records read before it were imported." if before else " Nothing was imported."
+    facts = {name: value for name, value in refusal.facts.items() if name != "index"}
+    return refusal.replace(message=f"Line {number}: {refusal.message}{kept}", facts={**facts, "line": number})
 
 
 def _read(path: str) -> list[str]:
@@ -107,7 +123,7 @@ def _record(number: int, line: str) -> dict[str, Any]:
     return {"record": "task", **value}
 
 
-def _with_bar(chunks: list[list[dict[str, Any]]], total: int) -> Iterator[list[dict[str, Any]]]:
+def _with_bar(chunks: list[list[Numbered]], total: int) -> Iterator[list[Numbered]]:
     """The chunks, with a bar on a terminal when there are many records."""
     if total < BAR_FROM or not sys.stderr.isatty():
         yield from chunks

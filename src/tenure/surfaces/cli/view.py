@@ -9,14 +9,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tenure.core.model import Handoff, Message
+    from tenure.core.model import Handoff, Message, Task
     from tenure.engine.claims import Grant
     from tenure.engine.observe import TaskDetail, TaskView
     from tenure.surfaces.cli.context import Context
 
 
-def granted(context: Context, grant: Grant) -> Result:
-    """The block of a claim, with the handoff and what there is to read."""
+def granted(context: Context, grant: Grant, *, chosen: bool = True) -> Result:
+    """The block of a claim, with the handoff and what there is to read; what the task is, if the engine chose it."""
     from tenure.surfaces import shapes
 
     task_id = grant.task.task_id
@@ -35,6 +35,8 @@ def granted(context: Context, grant: Grant) -> Result:
             f"  - Renew with tenure task renew {task_id} before expiry",
             f"  - Mark done with tenure task done {task_id} when complete",
         ]
+    if not chosen:
+        lines += ["", f"{task_id} - {clean(grant.task.title)}", *body_lines(grant.task)]
     lines += handoff_lines(grant.handoffs)
     written = message_lines(grant.messages, context.now_ms)
     lines += ["", "Messages:", *written] if written else []
@@ -61,6 +63,11 @@ def message_lines(messages: Sequence[Message], now_ms: int) -> list[str]:
         for message in messages
         if message.kind != "handoff"
     ]
+
+
+def body_lines(task: Task) -> list[str]:
+    """What is to be done, line by line."""
+    return [clean(line, 500) for line in task.body.splitlines()]
 
 
 def task_row(view: TaskView, now_ms: int) -> list[str]:
@@ -101,8 +108,7 @@ def detail_lines(detail: TaskDetail, now_ms: int) -> list[str]:
         ("Added", ago(task.created_at_ms, now_ms)),
     ]
     lines += [f"{name}: {value}" for name, value in rows if value]
-    if task.body:
-        lines += ["", *(clean(line, 500) for line in task.body.splitlines())]
+    lines += ["", *body_lines(task)] if task.body else []
     lines += handoff_lines(detail.handoffs)
     written = message_lines(detail.messages, now_ms)
     lines += ["", "Messages:", *written] if written else []

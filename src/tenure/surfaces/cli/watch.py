@@ -54,7 +54,7 @@ def watch(context: Context) -> Result:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     if context.get("once") or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
-        return Result(data=None, lines=_once(watcher))
+        return Result(data=None, lines=_once(frame))
     _live(watcher)
     return Result(data=None)
 
@@ -237,14 +237,14 @@ def _wait_for_reader(seconds: float) -> None:
 # -- for people -------------------------------------------------------------------------------------------------------
 
 
-def _once(watcher: Watcher) -> list[str]:
+def _once(frame: Frame) -> list[str]:
     """One frame as lines: coloured for a person, plain otherwise."""
     import shutil
 
-    from tenure.surfaces.cli.picture import Picture
+    from tenure.surfaces.cli.picture import draw
 
     width, height = shutil.get_terminal_size((100, 40))
-    drawn = Picture(watcher).lines(width, height - 1)
+    drawn = draw(frame, frame.at_ms, width, height - 1)
     if not coloured(sys.stdout):
         return [line.plain.rstrip() for line in drawn]
     from rich.console import Console
@@ -281,13 +281,20 @@ def _signals() -> Iterator[list[int]]:
     import signal
 
     caught: list[int] = []
-    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # What the caller has us ignore (nohup, a shell's background) stays ignored.
+    asked = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if _heeded(number)]
     before = [signal.signal(number, lambda number, _: caught.append(number)) for number in asked]
     try:
         yield caught
     finally:
         for number, handler in zip(asked, before, strict=True):
             signal.signal(number, handler)
+
+
+def _heeded(number: int) -> bool:
+    import signal
+
+    return signal.getsignal(number) not in (signal.SIG_IGN, None)
 
 
 def _status(caught: list[int]) -> int:

@@ -1,0 +1,1 @@
+"""The HTTP surface: the worker protocol, the ledger, tasks, events, health."""

@@ -1,0 +1,123 @@
+"""Answers: JSON, problems, and the bodies that the specification fixes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import Response
+
+from tenure.core.times import iso
+
+if TYPE_CHECKING:
+    from tenure.core.errors import Refused
+    from tenure.core.model import Lease, Task
+    from tenure.engine.claims import Grant
+    from tenure.engine.observe import TaskView
+
+encode = msgspec.json.Encoder().encode
+NO_WORK_BACKOFF_S = 5
+ERROR_BACKOFF_S = 5
+
+# Refusals whose bodies the specification prints. Everything else is a problem document.
+FIXED_BODIES: dict[str, tuple[int, dict[str, str]]] = {
+    "invalid_worker_id": (
+        400,
+        {"error": "invalid_worker_id", "detail": "must match pattern {type}.{instance}"},
+    ),
+    "internal_error": (500, {"error": "internal_error"}),
+}
+# The store cannot be reached or used: one body for all of it, as the specification says.
+UNAVAILABLE = frozenset(
+    ("store_unavailable", "store_busy", "store_full", "store_corrupt", "store_foreign", "store_newer", "store_shared")
+)
+
+
+def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    return Response(encode(value), status, headers, "application/json")
+
+
+def no_content(retry_after_s: int = NO_WORK_BACKOFF_S) -> Response:
+    """No work: an empty body, and when to ask again."""
+    return Response(status_code=204, headers={"Retry-After": str(retry_after_s)})
+
+
+def problem(refusal: Refused) -> Response:
+    """A refusal, as the specification fixes it or else as application/problem+json."""
+    if refusal.code in UNAVAILABLE:
+        return reply({"error": "database_unavailable"}, 503, {"Retry-After": str(ERROR_BACKOFF_S)})
+    if refusal.code in FIXED_BODIES:
+        status, fixed = FIXED_BODIES[refusal.code]
+        return reply(fixed, status)
+    headers = {"Retry-After": str(refusal.facts.get("retry_after_s", 1))} if refusal.http_status == 503 else None
+    body: dict[str, Any] = {
+        "type": f"urn:tenure:refusal:{refusal.code}",
+        "title": refusal.code.replace("_", " "),
+        "status": refusal.http_status,
+        "detail": refusal.message,
+        "code": refusal.code,
+        "next": refusal.next,
+        "facts": refusal.facts,
+    }
+    return Response(encode(body), refusal.http_status, headers, "application/problem+json")
+
+
+def offered(grant: Grant) -> dict[str, Any]:
+    """An offer, exactly as the specification prints it: absent optional fields are left out."""
+    return {
+        "lease_id": grant.lease.lease_id,
+        "lease_expires_at": iso(grant.lease.expires_at_ms),
+        "task": offered_task(grant.task),
+    }
+
+
+def offered_task(task: Task) -> dict[str, Any]:
+    """The work specification of an offer."""
+    shape: dict[str, Any] = {
+        "task_id": task.task_id,
+        "principal_ai": task.principal_ai,
+        "task_type": task.kind,
+        "task_summary": task.title,
+        "task_body": task.body,
+        "payload_pointer": task.payload_pointer,
+        "inputs": json.loads(task.inputs) if task.inputs else {},
+        "expected_outcome_kind": task.expected_outcome_kind,
+        "expected_artifact_mime": task.expected_artifact_mime,
+    }
+    return {name: value for name, value in shape.items() if value or name in ("task_id", "task_summary")}
+
+
+def queued_words(view: TaskView, now_ms: int) -> dict[str, Any]:
+    """A task in the words of the specification's queue."""
+    task = view.task
+    lease = view.leases[0] if view.leases else None
+    status = {"done": "complete", "dead": "dead", "blocked": "blocked"}.get(view.status, "queued")
+    if lease is not None:
+        status = "leased"
+    elif view.status == "todo" and task.retry_at_ms > now_ms:
+        status = "retry_pending"
+    return {
+        "queue_status": status,
+        "attempt": task.attempts + 1 if view.status in ("todo", "in_progress") else task.attempts,
+        "retry_after": iso(task.retry_at_ms) if task.retry_at_ms > now_ms else None,
+        "lease_id": lease.lease_id if lease else None,
+        "worker_id": lease.agent_id if lease else None,
+        "lease_granted_at": iso(lease.granted_at_ms) if lease else None,
+        "lease_expires_at": iso(lease.expires_at_ms) if lease else None,
+    }
+
+
+def held(lease: Lease, now_ms: int) -> dict[str, Any]:
+    """A heartbeat's answer: the new expiry, and what the holder should know."""
+    remaining_ms = lease.recover_at_ms - now_ms
+    return {
+        "lease_id": lease.lease_id,
+        "task_id": lease.task_id,
+        "token": lease.token,
+        "state": lease.state,
+        "lease_expires_at": iso(lease.expires_at_ms),
+        "recover_at": iso(lease.recover_at_ms),
+        "signals": ["deadline_soon"] if remaining_ms <= lease.warning_ms else [],
+    }

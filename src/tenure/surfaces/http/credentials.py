@@ -1,0 +1,90 @@
+"""Who may talk to the server.
+
+Without tokens only this machine is served: the peer must be on the loopback, and the Host header must name the loopback
+too, or a web page elsewhere could reach us through its visitor's browser. With tokens every request needs one, and a
+token that belongs to an agent speaks for that agent only.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from typing import TYPE_CHECKING, Any
+
+from tenure.core.errors import Refused, refuse
+from tenure.surfaces.http import answers
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1")
+
+
+class Tokens:
+    """The tokens of a file: a JSON object from token to the agent it speaks for (`*`: any, an operator)."""
+
+    def __init__(self, agents: dict[str, str]) -> None:
+        self._agents = agents
+
+    @classmethod
+    def read(cls, path: str) -> Tokens | Refused:
+        """Read a token file."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                found = json.load(file)
+        except (OSError, ValueError) as error:
+            return refuse("invalid_settings", f"The token file {path} cannot be read: {error}.", setting="tokens")
+        if not isinstance(found, dict) or not all(
+            isinstance(agent, str) and len(key) >= 16 for key, agent in found.items()
+        ):
+            message = (
+                "A token file is an object from tokens (16 characters or more) to agent ids, or * for an operator."
+            )
+            return refuse("invalid_settings", message, setting="tokens")
+        return cls(found)
+
+    def agent_of(self, token: str) -> str | None:
+        """Whose token this is, compared in constant time."""
+        found = None
+        for known, agent in self._agents.items():
+            if hmac.compare_digest(known.encode(), token.encode()):
+                found = agent
+        return found
+
+
+class Guard:
+    """The outermost layer: lets nobody in who may not be."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens | None) -> None:
+        self.app = app
+        self._tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            refusal = self._refusal(scope)
+            if refusal is not None:
+                await answers.problem(refusal)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Refused | None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if self._tokens is None:
+            return _beyond_this_machine(scope.get("client"), headers.get(b"host", b"").decode("latin-1"))
+        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        agent = self._tokens.agent_of(token.strip()) if scheme.lower() == "bearer" else None
+        if agent is None:
+            return refuse("unauthorized", "A token is needed.")
+        # The surface checks that what a request says about its agent is true of its token.
+        scope.setdefault("state", {})["credential"] = agent
+        return None
+
+
+def _beyond_this_machine(client: Any, host: str) -> Refused | None:
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    peer = client[0] if client else ""
+    if name.lower() in LOOPBACK_HOSTS and (peer.startswith("127.") or peer in ("::1", "")):
+        return None
+    return refuse(
+        "not_permitted", "Without tokens only this machine is served.", "Start the server with --tokens FILE."
+    )

@@ -1,0 +1,120 @@
+"""`/health`, `/metrics` and `/events`: seeing how the server does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response, StreamingResponse
+
+from tenure.core.errors import Refused
+from tenure.engine import observe
+from tenure.surfaces import shapes
+from tenure.surfaces.http import answers
+from tenure.surfaces.http.requests import node_of, whole
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+
+    from tenure.surfaces.http.node import Node
+
+EVENTS_AT_ONCE = 200
+KEEP_ALIVE_S = 15.0
+LOOK_EVERY_S = 0.1
+
+# metric: (type, help, statistic)
+METRICS = {
+    "tenure_leases_active": ("gauge", "Live accepted leases.", "active"),
+    "tenure_leases_offered": ("gauge", "Offers not accepted yet.", "offered"),
+    "tenure_leases_expiring_soon": ("gauge", "Leases within the warning time of their expiry.", "expiring_soon"),
+    "tenure_leases_expired": ("gauge", "Leases past their expiry and not recovered yet.", "expired"),
+    "tenure_leases_due": ("gauge", "Leases whose holder counts as dead and that are not recovered yet.", "due"),
+    "tenure_leases_stuck": ("gauge", "Leases renewed too often without finishing.", "stuck"),
+    "tenure_recoveries_total": ("counter", "Tasks taken back from holders declared dead.", "recoveries"),
+    "tenure_false_recoveries_total": ("counter", "Recoveries whose holder proved to be alive.", "false_recoveries"),
+    "tenure_agents": ("gauge", "Agents that are present.", "agents"),
+}
+
+
+async def health(request: Request) -> Response:
+    """Statistics, each monitor's last tick and next wake, and what waits."""
+    node = node_of(request)
+    numbers = await node.call(observe.statistics)
+    if isinstance(numbers, Refused):
+        return answers.problem(numbers)
+    body = {
+        "status": "ok",
+        "server_id": node.server_id,
+        "statistics": numbers.as_dict(),
+        "monitors": [status.as_dict() for status in node.monitors.statuses()],
+        "waiting_polls": node.waiting,
+        "queued_verbs": node.runner.waiting,
+    }
+    return answers.reply(body)
+
+
+async def metrics(request: Request) -> Response:
+    """The same numbers for Prometheus."""
+    node = node_of(request)
+    numbers = await node.call(observe.statistics)
+    if isinstance(numbers, Refused):
+        return answers.problem(numbers)
+    facts = numbers.as_dict()
+    lines = []
+    for name, (kind, help_text, statistic) in METRICS.items():
+        lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {facts[statistic]}"]
+    lines += ["# HELP tenure_tasks Tasks by status.", "# TYPE tenure_tasks gauge"]
+    lines += [f'tenure_tasks{{status="{status}"}} {count}' for status, count in facts["tasks"].items()]
+    own = {
+        "tenure_waiting_polls": ("gauge", "Polls that wait for work on this server.", node.waiting),
+        "tenure_queued_verbs": ("gauge", "Verbs that wait for the writer or a reader.", node.runner.waiting),
+        "tenure_written_verbs_total": ("counter", "Verbs committed by this server.", node.runner.written),
+        "tenure_commits_total": ("counter", "Commits of this server; each holds many verbs.", node.runner.batches),
+    }
+    for name, (kind, help_text, value) in own.items():
+        lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {value}"]
+    return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
+async def events(request: Request) -> Response:
+    """A stream of events. A reader that comes back with Last-Event-ID misses none."""
+    last = whole(request.headers.get("last-event-id") or request.query_params.get("after"))
+    filters: dict[str, Any] = {
+        "project_id": request.query_params.get("project"),
+        "task_id": request.query_params.get("task_id"),
+        "agent_id": request.query_params.get("agent_id"),
+    }
+    node = node_of(request)
+    first = await node.call(observe.events, after=0 if last is None else last, limit=EVENTS_AT_ONCE, **filters)
+    if isinstance(first, Refused):
+        return answers.problem(first)
+    if last is None:
+        newest = await node.call(observe.newest_event)
+        last = 0 if isinstance(newest, Refused) else newest
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_stream(node, last, filters), media_type="text/event-stream", headers=headers)
+
+
+async def _stream(node: Node, after: int, filters: dict[str, Any]) -> AsyncIterator[bytes]:
+    """Read on from where the reader is. The reader's own pace limits us: nothing is buffered for it here."""
+    yield b": connected\n\n"
+    quiet_s = 0.0
+    while not node.stopping.is_set():
+        found = await node.call(observe.events, after=after, limit=EVENTS_AT_ONCE, **filters)
+        if isinstance(found, Refused):
+            yield b"event: error\ndata: " + answers.encode({"code": found.code}) + b"\n\n"
+            return
+        for event in found:
+            after = event.seq
+            data = answers.encode(shapes.event(event))
+            yield b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), data)
+        if found:
+            quiet_s = 0.0
+            continue
+        await asyncio.sleep(LOOK_EVERY_S)
+        quiet_s += LOOK_EVERY_S
+        if quiet_s >= KEEP_ALIVE_S:
+            quiet_s = 0.0
+            yield b": still here\n\n"

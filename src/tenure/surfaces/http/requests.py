@@ -1,0 +1,77 @@
+"""Reading requests: bodies within limits, numbers, the node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from tenure.core.errors import Refused, refuse
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from tenure.surfaces.http.node import Node
+
+T = TypeVar("T")
+
+BODY_MAX = 16 * 1024 * 1024
+JSON_TYPES = ("application/json", "application/problem+json")
+
+
+def node_of(request: Request) -> Node:
+    """The node that serves this request."""
+    node: Node = request.app.state.node
+    return node
+
+
+async def raw_body(request: Request) -> bytes | Refused:
+    """The body, if it is JSON by its type and not too large."""
+    content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if content_type not in JSON_TYPES and not content_type.endswith("+json"):
+        message = f"The body must be application/json, not {ascii(content_type)[:80]}."
+        return refuse("unsupported_media_type", message)
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > BODY_MAX:
+            return refuse("body_too_large", f"The body is longer than {BODY_MAX} bytes.", limit=BODY_MAX)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def body_of(request: Request, kind: type[T], *, empty: bool = False) -> T | Refused:
+    """The body as a type; `empty` allows none at all."""
+    raw = await raw_body(request)
+    if isinstance(raw, Refused):
+        return raw
+    if empty and not raw.strip():
+        return kind()
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return refuse("invalid_argument", f"The body is not valid: {_told(error)}.", argument="body")
+    except UnicodeDecodeError:
+        return refuse("invalid_argument", "The body is not valid UTF-8.", argument="body")
+
+
+async def json_of(request: Request) -> Any:
+    """The body as plain JSON, for what the verb checks itself; a Refused when it is none."""
+    return await body_of(request, object)
+
+
+def _told(error: Exception) -> str:
+    return ascii(str(error))[1:-1][:300] or "nested too deeply"
+
+
+def whole(text: str | None) -> int | None:
+    """A whole number of a query or a header; None when absent. Nonsense becomes -1, which every check refuses."""
+    if text is None or text == "":
+        return None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else -1
+
+
+def page(request: Request, default: int = 100) -> dict[str, int]:
+    """The arguments of a paged list."""
+    after, limit = whole(request.query_params.get("after")), whole(request.query_params.get("limit"))
+    return {"after": 0 if after is None else after, "limit": default if limit is None else limit}

@@ -1,0 +1,127 @@
+"""The ASGI application and the process around it: `tenure up`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from tenure.core.errors import refuse
+from tenure.surfaces.http import answers, lease, ledger, operations, tasks
+from tenure.surfaces.http.credentials import Guard, Tokens
+from tenure.surfaces.http.node import Node
+from tenure.surfaces.http.openapi import document, page
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from tenure.store.sqlite import SqliteStore
+
+log = logging.getLogger("tenure.http")
+
+ROUTES = [
+    Route("/lease", lease.poll, methods=["POST"]),
+    Route("/lease", lease.mine, methods=["GET"]),
+    Route("/lease/{lease_id}/heartbeat", lease.heartbeat, methods=["POST"]),
+    Route("/lease/{lease_id}/release", lease.release, methods=["POST"]),
+    Route("/receipts", ledger.submit, methods=["POST"]),
+    Route("/receipts", ledger.list_receipts, methods=["GET"]),
+    Route("/receipts/verify", ledger.verify, methods=["GET"]),
+    Route("/receipts/{receipt_id}", ledger.show, methods=["GET"]),
+    Route("/obligations", ledger.obligations, methods=["GET"]),
+    Route("/tasks", tasks.add, methods=["POST"]),
+    Route("/tasks", tasks.list_tasks, methods=["GET"]),
+    Route("/tasks/{task_id}", tasks.show, methods=["GET"]),
+    Route("/tasks/{task_id}/receipts", ledger.list_receipts, methods=["GET"]),
+    Route("/tasks/{task_id}/requeue", tasks.requeue, methods=["POST"]),
+    Route("/dead", tasks.dead, methods=["GET"]),
+    Route("/events", operations.events, methods=["GET"]),
+    Route("/health", operations.health, methods=["GET"]),
+    Route("/metrics", operations.metrics, methods=["GET"]),
+    Route("/openapi.json", document, methods=["GET"]),
+    Route("/docs", page, methods=["GET"]),
+]
+
+
+def build(store: SqliteStore, server_id: str, tokens: Tokens | None = None) -> Any:
+    """The application over a store. It may be mounted in another one: its parts start with its lifespan."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(application: Starlette) -> AsyncIterator[None]:
+        node = Node(store, server_id)
+        await node.start()
+        application.state.node = node
+        yield
+        await node.stop()
+
+    application = Starlette(
+        routes=ROUTES,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _http_error, Exception: _internal_error},
+    )
+    return Guard(application, tokens)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """What Starlette refuses by itself (no such route, wrong method), as a problem like every other."""
+    assert isinstance(error, HTTPException)
+    code = {404: "route_not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_argument")
+    response = answers.problem(refuse(code, f"{request.method} {request.url.path}: {error.detail}."))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _internal_error(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return answers.problem(refuse("internal_error", "Something unforeseen went wrong."))
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's server, which ends waiting polls as soon as it is asked to stop."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        application = self.config.loaded_app
+        node = _node_within(application)
+        if node is not None:
+            node.stop_waiting()
+        await super().shutdown(sockets)
+
+
+def _node_within(application: Any) -> Node | None:
+    """Unwrap uvicorn's and our own layers down to the application that has the node."""
+    while application is not None:
+        node = getattr(getattr(application, "state", None), "node", None)
+        if isinstance(node, Node):
+            return node
+        application = getattr(application, "app", None)
+    return None
+
+
+def serve(store: SqliteStore, host: str, port: int, tokens: Tokens | None, listening: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT. `listening` is told the address before the first request is taken."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    bound = listener.getsockname()[1]
+    config = uvicorn.Config(
+        build(store, f"{socket.gethostname()}.{port}", tokens),
+        loop="auto",
+        http="auto",
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        backlog=2048,
+        timeout_graceful_shutdown=30,
+        server_header=False,
+    )
+    listening(f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}")
+    Server(config).run(sockets=[listener])
