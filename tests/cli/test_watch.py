@@ -106,7 +106,7 @@ def test_watch_shows_a_dead_holders_task_as_due_and_writes_nothing(
     clock.advance(3)
     before = store.data_version()
     drawn = screen.draw()
-    assert "TODO 1 (1 due)" in drawn
+    assert "TODO 1, 1 due" in drawn
     assert "todo (due) A1" in drawn
     assert "IN PROGRESS 0" in drawn
     assert store.data_version() == before

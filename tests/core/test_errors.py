@@ -34,17 +34,21 @@ def test_exit_statuses_are_pinned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exit_status", "codes"),
+    ("exit_status", "codes", "because"),
     [
-        (1, {"internal_error"}),
-        (4, {"already_claimed", "task_assigned"}),
-        (5, {"nothing_ready"}),
-        (6, {"lease_lost", "superseded"}),
-        (8, {"not_holder", "reserved_name", "not_permitted"}),
+        (1, {"internal_error"}, "our own mistake"),
+        (4, {"already_claimed", "task_assigned"}, "a claim refused because someone has it, and nothing else"),
+        (5, {"nothing_ready"}, "nothing to do"),
+        (6, {"lease_lost", "superseded"}, "a holder that is none any more"),
     ],
 )
-def test_exit_status_of_codes_is_pinned(exit_status: int, codes: set[str]) -> None:
-    assert {code for code, row in CODES.items() if row[0] == exit_status} == codes
+def test_exit_status_with_one_meaning_has_only_its_codes(exit_status: int, codes: set[str], because: str) -> None:
+    assert {code for code, row in CODES.items() if row[0] == exit_status} == codes, because
+
+
+@pytest.mark.parametrize("code", ["not_holder", "reserved_name", "not_permitted"])
+def test_exit_status_of_what_is_not_permitted_is_eight(code: str) -> None:
+    assert CODES[code][0] == 8
 
 
 def test_exit_status_follows_the_name_of_a_code() -> None:

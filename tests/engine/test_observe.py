@@ -18,7 +18,7 @@ def fleet(store: SqliteStore) -> None:
 
 
 def listed(store: SqliteStore, **filters: object) -> list[str]:
-    return [view.task.task_id for view in ok(observe.list_tasks(store, **filters))]  # type: ignore[arg-type]
+    return [view.task.task_id for view in ok(observe.list_tasks(store, **filters))]
 
 
 def ready(store: SqliteStore, **filters: object) -> list[str]:

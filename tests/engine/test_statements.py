@@ -13,9 +13,20 @@ import pytest
 
 from tenure.clock import ManualClock
 from tenure.core.errors import Refused
-from tenure.engine import agents, claims, dependencies, endings, liveness, notes, observe, projects, receipts, recovery
+from tenure.engine import (
+    agents,
+    claims,
+    dependencies,
+    endings,
+    liveness,
+    notes,
+    observe,
+    projects,
+    receipts,
+    recovery,
+    transfer,
+)
 from tenure.engine import tasks as board
-from tenure.engine import transfer
 from tenure.engine.touch import touch
 from tenure.engine.verb import VERBS
 from tenure.store.sqlite import SqliteStore

@@ -53,7 +53,7 @@ class Fleet:
         self.ghosts: list[Run] = []
         self.keys = 0
 
-    # -- beginning and ending --------------------------------------------------------------------------------------------
+    # -- beginning and ending -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """A process starts: a new incarnation, whatever the old one still believes."""
@@ -120,7 +120,7 @@ class Fleet:
         if not run.links and run.incarnation is not None and self.rng.random() < 0.2:
             self.world.call(agents.depart, agent_id=run.agent_id, incarnation=run.incarnation)
 
-    # -- links -----------------------------------------------------------------------------------------------------------
+    # -- links --------------------------------------------------------------------------------------------------------
 
     def link(self, run: Run | None = None) -> None:
         """Somebody begins to see a process; two at once happens."""
@@ -140,8 +140,8 @@ class Fleet:
         if not linked:
             return
         run = self.rng.choice(linked)
-        for _ in range(self.rng.choice((1, 3, 8))):
-            self.world.advance_ms(self.rng.randint(3_000, 9_000))
+        for _ in range(self.rng.choice((1, 3, 8, 16))):
+            self.world.advance_ms(self.rng.randint(4_000, 14_000))
             for link_id in list(run.links):
                 answer = self.world.call(agents.pulse, link_id=link_id)
                 if isinstance(answer, Refused):
@@ -155,7 +155,7 @@ class Fleet:
             link_id = run.links.pop(self.rng.randrange(len(run.links)))
             self.world.call(agents.link_down, link_id=link_id, died=self.rng.random() < 0.3)
 
-    # -- asking for work -------------------------------------------------------------------------------------------------
+    # -- asking for work ----------------------------------------------------------------------------------------------
 
     def claim(self) -> None:
         """One task by its name, free or not."""
@@ -217,7 +217,7 @@ class Fleet:
             answer = self._submit(run, hold, {"phase": "accepted"})
         hold.offered = answer is None or isinstance(answer, Refused)
 
-    # -- working -----------------------------------------------------------------------------------------------------------
+    # -- working ------------------------------------------------------------------------------------------------------
 
     def caller(self, run: Run, hold: Hold) -> dict[str, Any]:
         """One of the ways in which a holder says who it is."""

@@ -48,6 +48,9 @@ class Doomed:
         if self.count == self.full_at:
             self._fill_the_disk()
         cursor = self.real.execute(sql, values)
+        if sql.startswith("BEGIN"):
+            # A verb that commits in its middle and goes on has not committed yet.
+            self.committed = False
         if sql == "COMMIT":
             self.committed = True
             if self.dies_after_commit:

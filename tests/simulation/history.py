@@ -44,7 +44,7 @@ class Chronicle:
         self._events(eyes, state, elapsed_ms)
         self._receipts(eyes, state)
 
-    # -- 2: tokens ------------------------------------------------------------------------------------------------------
+    # -- 2: tokens ----------------------------------------------------------------------------------------------------
 
     def _tokens(self, state: Snapshot) -> None:
         new = [lease for lease_id, lease in state.leases.items() if lease_id not in self.known_leases]
@@ -58,7 +58,7 @@ class Chronicle:
             highest = self.tokens.get(task["task_id"], 0)
             demand(task["last_token"] == highest, "2 the task knows its last token", task=task["task_id"])
 
-    # -- 7, 11: recoveries and their handoffs ------------------------------------------------------------------------------
+    # -- 7, 11: recoveries and their handoffs -------------------------------------------------------------------------
 
     def _events(self, eyes: sqlite3.Connection, state: Snapshot, elapsed_ms: int) -> None:
         rows = eyes.execute(
@@ -107,7 +107,7 @@ class Chronicle:
             demand(fresh[-1] in shown or len(shown) == 5, "7 the next holder sees the last handoff", last=fresh[-1])
             self.seen["handoff shown"] += 1
 
-    # -- 6: the ledger ----------------------------------------------------------------------------------------------------
+    # -- 6: the ledger ------------------------------------------------------------------------------------------------
 
     def _receipts(self, eyes: sqlite3.Connection, state: Snapshot) -> None:
         rows = eyes.execute(
@@ -153,9 +153,9 @@ class Chronicle:
             ended = lease is not None and (lease["end_reason"], lease["ended_at_ms"]) == ("completed", at_ms)
             self._close(key, obligation, must=ended and lease_id not in self.closers)
             self.closers.add(lease_id)
-        elif phase == "complete" and body["status"] == "canceled" and lease is not None:
-            if (lease["state"], lease["end_reason"], lease["ended_at_ms"]) == ("completed", "canceled", at_ms):
-                self._close(key, obligation, must=False)
+        elif lease is not None and (lease["end_reason"], lease["ended_at_ms"]) == ("canceled", at_ms):
+            # A cancellation by its holder. A late one is recorded and does nothing.
+            self._close(key, obligation, must=False)
 
     def _close(self, key: int, obligation: str, *, must: bool) -> None:
         if obligation in ("open", "overdue"):

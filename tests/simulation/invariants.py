@@ -1,4 +1,4 @@
-"""What must hold of the store at every instant, whatever happened before. Numbers are those of section 11 of the design.
+"""What must hold of the store at every instant, whatever happened before. Numbers are those of the design, section 11.
 
 Each check recomputes its answer from rows. `check` runs after every step; the time it takes is most of the
 simulation's, so it walks the tasks and the unended leases once and nothing else.
@@ -34,7 +34,7 @@ def _slots(task: Row, leases: list[Row]) -> None:
 
 
 def _status(task: Row, leases: list[Row]) -> None:
-    """5, as stored: in progress for an agent exactly while an accepted lease is unended, and nothing held when ended."""
+    """5, as stored: in progress for an agent exactly while an accepted lease is unended; nothing is held when over."""
     accepted = [lease for lease in leases if lease["state"] == "active"]
     facts = {"task": task["task_id"], "status": task["status"], "owner": task["owner"], "leases": _named(leases)}
     if task["owner"] in ("internal", "external"):
@@ -80,7 +80,9 @@ def _deadline(state: Snapshot, lease: Row) -> None:
     """4: one deadline, the one of section 2, and a timer that fires no later."""
     facts: dict[str, Any] = {name: lease[name] for name in ("lease_id", "task_id", "state", "profile")}
     computed = deadline(lease)
-    demand(lease["recover_at_ms"] == computed, "recover_at is the formula", kept=lease["recover_at_ms"], **_terms(lease))
+    demand(
+        lease["recover_at_ms"] == computed, "recover_at is the formula", kept=lease["recover_at_ms"], **_terms(lease)
+    )
     timer = state.timers.get(("lease", lease["lease_id"]))
     demand(timer is not None, "an unended lease has a timer", **facts)
     demand(timer == lease["wake_at_ms"], "one wake_at", timer=timer, kept=lease["wake_at_ms"], **facts)

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from tenure.core import assignment, deadline, ids
-from tenure.engine import agents, callers, change, holding, idempotency, liveness, load, recovery, touch
+from tenure.engine import agents, callers, change, claims, holding, idempotency, load, recovery, touch
 from tenure.store import queries, store
 from tests.simulation.runner import run_seed
 
 Patch = pytest.MonkeyPatch
-NOTHING = "SELECT 1"
 
 
 def everywhere(patch: Patch, original: Any, mutant: Any) -> None:
@@ -53,7 +52,7 @@ def boundary_is_live(patch: Patch) -> None:
 
 def death_is_ignored(patch: Patch) -> None:
     """A process that was seen to exit keeps its lease."""
-    everywhere(patch, deadline.recover_at_ms, lambda lease: _undead(lease))
+    everywhere(patch, deadline.recover_at_ms, _undead)
 
 
 def _undead(lease: Any) -> int:
@@ -141,8 +140,7 @@ def boot_gives_no_term(patch: Patch) -> None:
 
 def pulses_carry_for_ever(patch: Patch) -> None:
     """A pulsing link carries a hung agent without limit."""
-    forever = lambda lease: 0 if lease.pulsed_at_ms is None else lease.pulsed_at_ms + 15_000  # noqa: E731
-    everywhere(patch, deadline.pulse_ms, forever)
+    everywhere(patch, deadline.pulse_ms, lambda lease: 0 if lease.pulsed_at_ms is None else lease.pulsed_at_ms + 15_000)
 
 
 def deafness_is_ignored(patch: Patch) -> None:
@@ -164,16 +162,15 @@ def old_incarnations_speak(patch: Patch) -> None:
 def retries_are_forgotten(patch: Patch) -> None:
     """A retried claim is a new claim."""
     patch.setattr(idempotency, "replay", lambda tx, key, kept_hours: None)
-    sql(patch, remember=lambda text: text.replace("INSERT INTO", "INSERT OR REPLACE INTO"))
 
 
 def healing_steals(patch: Patch) -> None:
     """A returning holder is given its task back without asking the assignment filter."""
-    patch.setattr(liveness.claims, "refusal_to_give", lambda *given: None)
+    patch.setattr(claims, "refusal_to_give", lambda *given: None)
 
 
-def recovery_uses_no_attempt(patch: Patch) -> None:
-    """A recovery leaves the lease unended, so that the next look recovers it again."""
+def recovery_ends_nothing(patch: Patch) -> None:
+    """A recovery or a release leaves the lease unended, so that the next look recovers it again."""
     sql(patch, end_lease=lambda text: text.replace("state = :state,", "state = state,"))
 
 
@@ -234,7 +231,7 @@ MUTANTS: tuple[Callable[[Patch], None], ...] = (
     old_incarnations_speak,
     retries_are_forgotten,
     healing_steals,
-    recovery_uses_no_attempt,
+    recovery_ends_nothing,
     timer_is_not_lowered,
     refusals_roll_forward,
     commit_in_the_middle,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenure.core.errors import Refused
-from tenure.engine import agents, claims, dependencies, endings, explain, notes, observe, recovery, tasks
+from tenure.engine import agents, claims, dependencies, endings, explain, notes, observe, projects, recovery, tasks
 from tenure.engine import receipts as ledger
 from tests.simulation.actors import CAPABILITIES, KINDS, Fleet
 from tests.simulation.rows import Snapshot, deadline, demand
@@ -30,7 +30,13 @@ class Operators:
     def _who(self) -> str | None:
         return self.rng.choice((*self.fleet.ids, "Marcus", "Maria", None, None))
 
-    # -- tasks -----------------------------------------------------------------------------------------------------------
+    def configure(self) -> None:
+        """Some seeds run under other settings, so that rarer limits are reached."""
+        tenure = self.rng.choice(({}, {"hung_after_s": 100}, {"hung_after_s": 100, "silence_cap_s": 120}))
+        if tenure:
+            self.world.call(projects.configure, document={"tenure": tenure}, safely=True)
+
+    # -- tasks --------------------------------------------------------------------------------------------------------
 
     def add(self) -> None:
         """A task, perhaps one that existed before."""
@@ -58,16 +64,14 @@ class Operators:
 
     def edit(self) -> None:
         """A task says something else of itself."""
-        field, value = self.rng.choice(
-            (
-                ("priority", self.rng.choice(("critical", "low"))),
-                ("not_before_ms", self.world.now + self.rng.choice((-1_000, 0, 30_000))),
-                ("requires", self.rng.sample(CAPABILITIES, self.rng.randint(0, 1))),
-                ("max_attempts", self.rng.choice((None, 1, 5))),
-                ("title", "Another title"),
-            )
+        changes: tuple[dict[str, Any], ...] = (
+            {"priority": self.rng.choice(("critical", "low"))},
+            {"not_before_ms": self.world.now + self.rng.choice((-1_000, 0, 30_000))},
+            {"requires": self.rng.sample(CAPABILITIES, self.rng.randint(0, 1))},
+            {"max_attempts": self.rng.choice((None, 1, 5))},
+            {"title": "Another title"},
         )
-        self.world.call(tasks.edit_task, task_id=self._task(), **{field: value})
+        self.world.call(tasks.edit_task, task_id=self._task(), **self.rng.choice(changes))
 
     def connect(self) -> None:
         """Edges come and go; some would close a cycle."""
@@ -78,19 +82,17 @@ class Operators:
         edges = self.world.state.edges
         if edges and self.rng.random() < 0.8:
             key, needs, _ = self.rng.choice(edges)
-            self.world.call(
-                dependencies.remove_dependency, task_id=self.world.state.tasks[key]["task_id"], needs=needs
-            )
+            self.world.call(dependencies.remove_dependency, task_id=self.world.state.tasks[key]["task_id"], needs=needs)
         else:
             self.world.call(dependencies.remove_dependency, task_id=self._task(), needs=self._task())
 
     def govern(self) -> None:
         """A person decides something about a task."""
         task_id = self._task()
-        choice = self.rng.randrange(12)
+        choice = self.rng.randrange(13)
         if choice == 0:
             self.world.call(endings.revoke, task_id=task_id, reason=self.rng.choice(("operator", "preempted")))
-        elif choice == 1:
+        elif choice in (1, 12):
             self.world.call(tasks.delete_task, task_id=task_id, force=self.rng.random() < 0.5)
         elif choice == 2:
             self.world.call(endings.block, task_id=task_id, reason="stop", force=self.rng.random() < 0.5)
@@ -114,16 +116,15 @@ class Operators:
 
     def mend(self) -> None:
         """What is blocked, dead or done gets another start."""
-        verbs = {"blocked": tasks.unblock_task, "dead": tasks.requeue_task, "done": tasks.reopen_task}
+        verbs: dict[str, Any] = {"blocked": tasks.unblock_task, "dead": tasks.requeue_task, "done": tasks.reopen_task}
         stuck = [task for task in self.world.state.tasks.values() if task["status"] in verbs]
         if stuck and self.rng.random() < 0.8:
             task = self.rng.choice(sorted(stuck, key=lambda task: str(task["task_id"])))
             self.world.call(verbs[task["status"]], task_id=task["task_id"])
         else:
-            verb = self.rng.choice((tasks.unblock_task, tasks.requeue_task, tasks.reopen_task))
-            self.world.call(verb, task_id=self._task())
+            self.world.call(self.rng.choice(list(verbs.values())), task_id=self._task())
 
-    # -- looking -----------------------------------------------------------------------------------------------------------
+    # -- looking ------------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
         """A read of some kind; the world checks that it writes nothing."""
@@ -157,7 +158,9 @@ class Operators:
         live = [lease for leases in state.unended.values() for lease in leases if state.live(lease, now)]
         active = sum(lease["state"] == "active" for lease in live)
         facts = {"said": (answer.active, answer.offered), "counted": (active, len(live) - active)}
-        demand((answer.active, answer.offered) == (active, len(live) - active), "statistics count what is live", **facts)
+        demand(
+            (answer.active, answer.offered) == (active, len(live) - active), "statistics count what is live", **facts
+        )
 
     def _ready(self, answer: Any, state: Snapshot, now: int) -> None:
         """What is shown as ready and unheld can be claimed; what can be claimed at once is shown."""
@@ -172,7 +175,7 @@ class Operators:
                 held = bool(state.unended.get(task["key"]))
                 demand(held or task["task_id"] not in shown, "what is listed is ready", task=task["task_id"])
 
-    # -- the monitor and the servers -----------------------------------------------------------------------------------------
+    # -- the monitor and the servers ----------------------------------------------------------------------------------
 
     def advance(self) -> None:
         """A monitor in another process looks at the timers."""
@@ -189,7 +192,7 @@ class Operators:
                 self.world.call(agents.pulse_server, server_id="server-1")
                 self.world.advance_ms(self.rng.randint(1_000, 6_000))
 
-    # -- time ------------------------------------------------------------------------------------------------------------------
+    # -- time ---------------------------------------------------------------------------------------------------------
 
     def wait(self) -> None:
         """Time passes: a little, a lot, or to the very edge of something."""
@@ -281,7 +284,9 @@ class Operators:
                 demand(moved is lease, "a shift leaves what has ended", lease=lease_id)
                 continue
             for name in ("recover_at_ms", "expires_at_ms", "seen_at_ms", "wake_at_ms", "granted_at_ms"):
-                demand(moved[name] == lease[name] + by, "a shift moves every deadline", lease=lease_id, field=name, by=by)
+                demand(
+                    moved[name] == lease[name] + by, "a shift moves every deadline", lease=lease_id, field=name, by=by
+                )
             demand(before.live(lease, then) == after.live(moved, now), "4 a shift changes nobody's liveness")
         for key, task in before.tasks.items():
             left = task["retry_at_ms"] - then
@@ -300,7 +305,7 @@ class Operators:
                 demand(fresh["pulsed_at_ms"] is None, "links of the old boot prove nothing", **facts)
                 demand(after.live(fresh, now), "a boot kills nobody", **facts)
 
-    # -- the end -------------------------------------------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------------------------------
 
     def silence(self) -> None:
         """No immortals: when nobody calls any more, every lease ends."""

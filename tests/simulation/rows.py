@@ -35,10 +35,10 @@ class Snapshot:
     def __init__(self, eyes: sqlite3.Connection, clock: ManualClock, before: Snapshot | None = None) -> None:
         eyes.execute("BEGIN")
         try:
-            self.tasks, self.raw_tasks = _keyed(eyes, "tasks", before.tasks if before else {}, _raw(before, "tasks"))
-            self.leases, self.raw_leases = _keyed(
-                eyes, "leases", before.leases if before else {}, _raw(before, "leases")
-            )
+            self.tasks: dict[int, Row]
+            self.leases: dict[str, Row]
+            self.tasks, self.raw_tasks = _keyed(eyes, "tasks", *_known(before, "tasks"))
+            self.leases, self.raw_leases = _keyed(eyes, "leases", *_known(before, "leases"))
             self.servers: dict[str, int] = dict(eyes.execute("SELECT server_id, pulsed_at_ms FROM servers"))
             self.agents: dict[str, int] = dict(eyes.execute("SELECT agent_id, incarnation FROM agents"))
             self.links = {row[0]: row[1:] for row in eyes.execute(f"SELECT link_id, {LINK_FIELDS} FROM links")}
@@ -131,10 +131,10 @@ def deadline(lease: Row) -> int:
     return int(latest if death is None else min(latest, death))
 
 
-def _raw(before: Snapshot | None, table: str) -> dict[Any, tuple[Any, ...]]:
+def _known(before: Snapshot | None, table: str) -> tuple[dict[Any, Row], dict[Any, tuple[Any, ...]]]:
     if before is None:
-        return {}
-    return before.raw_tasks if table == "tasks" else before.raw_leases
+        return {}, {}
+    return (before.tasks, before.raw_tasks) if table == "tasks" else (before.leases, before.raw_leases)
 
 
 def _keyed(

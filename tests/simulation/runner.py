@@ -53,6 +53,7 @@ def play(world: World, actions: int) -> None:
     """Let the seed decide what happens, one action after another, and end in silence."""
     fleet = Fleet(world)
     operators = Operators(world, fleet)
+    operators.configure()
     for _ in range(world.rng.randint(2, 5)):
         operators.add()
     for _ in range(2):
@@ -67,7 +68,7 @@ def play(world: World, actions: int) -> None:
 
 
 def _mood(world: World, fleet: Fleet, operators: Operators) -> tuple[list[Callable[[], None]], list[float]]:
-    """How likely each action is in this seed. Every seed leaves some of them out, so that others come close together."""
+    """How likely each action is in this seed. Every seed leaves some out, so that others come close together."""
     table: list[tuple[Callable[[], None], float]] = [
         (fleet.start, 5),
         (fleet.hang, 2),

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.mutants import MUTANTS, Patch, first_seed_that_notices
 from tests.simulation.runner import run_seed
 
-SEEDS = 60
+SEEDS = 120
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)

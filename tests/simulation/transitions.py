@@ -179,9 +179,13 @@ def _granted(before: Snapshot, call: Call, lease: Row, now: int, recovered: set[
     demand(not before.unmet_of(task["key"]), "8 dependencies are done", unmet=before.unmet_of(task["key"]), **facts)
     demand(task["status"] in ("todo", "in_progress"), "a grant is of an open task", status=task["status"], **facts)
     # A name that was nobody's when the task was given to it may register later, and then claim its own.
-    free = task["owner"] in (None, "agent") or (task["owner"] == "external" and task["assigned_to"] == lease["agent_id"])
+    free = task["owner"] in (None, "agent") or (
+        task["owner"] == "external" and task["assigned_to"] == lease["agent_id"]
+    )
     demand(free, "a grant is of a free task", owner=task["owner"], **facts)
-    demand(lease["token"] > task["last_token"] and lease["token"] >= now, "2 a token grows", token=lease["token"], **facts)
+    demand(
+        lease["token"] > task["last_token"] and lease["token"] >= now, "2 a token grows", token=lease["token"], **facts
+    )
     free_of = task["slots"] - len(before.live_of(task["key"], now))
     demand(free_of > 0, "1 a slot was free", live=len(before.live_of(task["key"], now)), **facts)
     kept = task["assigned_to"] if task["status"] == "todo" else None
@@ -191,7 +195,9 @@ def _granted(before: Snapshot, call: Call, lease: Row, now: int, recovered: set[
     capabilities = call.arguments.get("capabilities")
     if capabilities is not None:
         demand(set(task["requires"].split()) <= set(capabilities), "a grant fits", requires=task["requires"], **facts)
-    demand(lease["agent_id"] in (call.arguments.get("agent_id"), None) or call.verb in HOLDER, "a grant is to who asked")
+    demand(
+        lease["agent_id"] in (call.arguments.get("agent_id"), None) or call.verb in HOLDER, "a grant is to who asked"
+    )
     if call.verb in ("report", "complete"):
         _healed(before, lease, recovered, facts)
 

@@ -12,6 +12,7 @@ from tenure.core.deadline import PULSE_VALID_MS, live
 from tenure.core.errors import Refused, refuse
 from tenure.core.ids import short_id, ulid
 from tenure.core.model import DEFAULT_PROJECT, Agent, Link
+from tenure.core.profiles import profile_named
 from tenure.core.record import Record
 from tenure.engine import change, load
 from tenure.engine.callers import CALLER, known_agent
@@ -61,6 +62,9 @@ def register(
     refused = reserved(agent_id, settings) or reserved(name, settings)
     if refused is not None:
         return refused
+    rules = profile_named(profile, settings)
+    if isinstance(rules, Refused):
+        return rules
     known = load.agent_named(tx, agent_id)
     if known is not None and incarnation is not None:
         current = known_agent(tx, agent_id, incarnation)

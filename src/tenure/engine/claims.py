@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 
 KINDS_MAX = 16
+# A thread longer than this is read with the thread's own verb.
+UNREAD_SHOWN = 100
 OFFERS_MAX = 100
 
 
@@ -289,12 +291,13 @@ def _give_next(
         return (held,)
     # A poll is a sign of life, also when there is nothing to give.
     request = request.replace(agent=present(tx, request.agent, request.asked.worktree))
-    # Nobody else may be running: what is due must be on offer before the best is chosen.
-    if recovery.advance_timers(tx, recovery.TIMERS_AT_ONCE).fired:
-        tx.settle()
     grants: list[Grant] = []
+    more_is_due = _do_what_is_due(tx)
     while len(grants) < max_tasks:
         task = _best(tx, request, preferred_kinds)
+        if task is None and more_is_due:
+            more_is_due = _do_what_is_due(tx)
+            continue
         if task is None:
             break
         lease = _give(tx, task, request, state=state, unended=load.unended_of_task(tx, task.key))
@@ -305,6 +308,18 @@ def _give_next(
         return _nothing_ready(tx, request)
     idempotency.remember(tx, key, [grant.lease for grant in grants])
     return tuple(grants)
+
+
+def _do_what_is_due(tx: Transaction) -> bool:
+    """Put on offer what is due: nobody else may be running to do it. Says whether more may be due.
+
+    One look fires a bounded number of timers, most of which find a live lease; only a claim that finds nothing ready
+    looks further.
+    """
+    fired = recovery.advance_timers(tx, recovery.TIMERS_AT_ONCE).fired
+    if fired:
+        tx.settle()
+    return fired == recovery.TIMERS_AT_ONCE
 
 
 def _nothing_ready(tx: Transaction, request: Request) -> Refused:
@@ -320,11 +335,14 @@ def _nothing_ready(tx: Transaction, request: Request) -> Refused:
 
 def _best(tx: Transaction, request: Request, preferred_kinds: Sequence[str]) -> Task | None:
     """The first of: work kept for this agent, work of a preferred kind, any work. A bounded number of index seeks."""
-    values = {"project_id": request.project_id, "agent_id": request.agent.agent_id}
+    values = {
+        "project_id": request.project_id,
+        "agent_id": request.agent.agent_id,
+        "sets": _sets(tx, request),
+    }
     row = tx.one("kept_for", **values)
-    if row is not None and assignment.satisfies(row["requires"], request.asked.capabilities):
+    if row is not None:
         return Task(**row)
-    values["sets"] = _sets(tx, request)
     for kind in preferred_kinds:
         row = tx.one("ready_of_kind", kind=kind, **values)
         if row is not None:
@@ -446,14 +464,18 @@ def _take(tx: Transaction, task: Task, lease: Lease, *, unended: int) -> Task:
 def _answer(tx: Transaction, lease: Lease, *, resumed: bool) -> Grant:
     task = load.task_by_key(tx, lease.task_key)
     shown = load.handoffs_of(tx, task.key)
-    messages = read_thread(tx, task.key, lease.agent_id) if lease.state == "active" else []
+    if resumed:
+        # The first answer may have been lost: what it showed as new is shown again.
+        messages = [message for message in load.thread_of(tx, task.key) if message.sender != lease.agent_id]
+    else:
+        messages = read_thread(tx, task.key, lease.agent_id) if lease.state == "active" else []
     return Grant(lease=lease, task=task, handoffs=tuple(shown), messages=tuple(messages), resumed=resumed)
 
 
 def read_thread(tx: Transaction, task_key: int, agent_id: str) -> list[Message]:
     """What the agent has not read of a thread; reading it is noted."""
     row = tx.one("read_up_to", agent_id=agent_id, task_key=task_key)
-    messages = load.thread_of(tx, task_key, after=row["seq"] if row else 0)
+    messages = load.thread_of(tx, task_key, after=row["seq"] if row else 0, limit=UNREAD_SHOWN)
     if messages:
         tx.do("mark_read", agent_id=agent_id, task_key=task_key, seq=messages[-1].seq)
     return [message for message in messages if message.sender != agent_id]

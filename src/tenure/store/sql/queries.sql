@@ -220,6 +220,7 @@ INSERT INTO requirement_sets (project_id, requires) VALUES (:project_id, :requir
 SELECT {task} FROM tasks t
 WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
     AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0
+    AND t.requires IN (SELECT value FROM json_each(:sets))
     AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
 ORDER BY t.rank_ms LIMIT 1
 

@@ -110,7 +110,7 @@ def _shares(frame: Frame, width: int) -> dict[str, int]:
 
 def _title(frame: Frame, name: str) -> str:
     title = f"{name.replace('_', ' ').upper()} {frame.numbers.tasks[name]}"
-    return f"{title} ({frame.numbers.due} due)" if name == "todo" and frame.numbers.due else title
+    return f"{title}, {frame.numbers.due} due" if name == "todo" and frame.numbers.due else title
 
 
 def _cards(frame: Frame, name: str, now_ms: int, width: int, most: int) -> list[Text]:

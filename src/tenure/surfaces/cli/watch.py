@@ -130,7 +130,8 @@ class Watcher:
 
     def _column(self, tx: Transaction, status: str) -> tuple[TaskView, ...]:
         """The first tasks of a column: what is due and what is ready before the rest, and what was done last."""
-        listed = observe.list_tasks.body(tx, status=status, limit=CARDS, **self.project)  # type: ignore[arg-type]
+        wanted: dict[str, Any] = {"status": status, "limit": CARDS, **self.project}
+        listed = observe.list_tasks.body(tx, **wanted)
         if status == "todo":
             project_id = self.project.get("project_id") or DEFAULT_PROJECT
             ready = observe.ready_tasks.body(tx, project_id=project_id, limit=CARDS)
@@ -160,7 +161,7 @@ class Watcher:
             found = observe.events.body(tx, after=self.seen, limit=1 << 30, **self.project)
             self.seen = found[-1].seq if found else self.seen
             return found
-        found, self.seen = (), _last_event(tx)
+        found, self.seen = (), observe.newest_event.body(tx)
         # A project's last events may lie far back among those of others.
         for span in (EVENTS, 20 * EVENTS, 400 * EVENTS):
             if len(found) < TOLD:
@@ -171,23 +172,6 @@ class Watcher:
 def _ends_ms(view: TaskView) -> float:
     """When the first of its holders counts as dead."""
     return min((lease.recover_at_ms for lease in view.leases), default=float("inf"))
-
-
-def _last_event(tx: Transaction) -> int:
-    """The number of the last event. Events are read forwards, so it is found by doubling and halving."""
-    low, high = 0, 1
-    while observe.events.body(tx, after=high, limit=1):
-        low, high = high, high * 2
-    while low < high:
-        middle = (low + high) // 2
-        if observe.events.body(tx, after=middle, limit=1):
-            low = middle + 1
-        else:
-            high = middle
-    return high
-
-
-# -- for programs -----------------------------------------------------------------------------------------------------
 
 
 def _shape(frame: Frame, events: Sequence[Event]) -> dict[str, Any]:
