@@ -21,15 +21,18 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run test check format lint types layers docs simulate bench bench-cli bench-http soak lock clean
+.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http soak lock clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv from requirements.lock (does nothing when it is up to date)
 
-run: $(STAMP) ## Take the tour: a task through claim, silence, recovery and handoff
-	$(BIN)/python -m tenure.tour
+run: $(STAMP) ## Start the server on this repository's store (ARGS="--port 8000" is passed on)
+	$(BIN)/tenure up $(ARGS)
+
+tour: $(STAMP) ## Take the tour: a task through claim, silence, recovery and handoff
+	$(BIN)/tenure tour
 
 test: $(STAMP) ## Run the tests (ARGS="-k name -x" is passed to pytest)
 	$(BIN)/python -m pytest $(ARGS)

@@ -34,6 +34,8 @@ from tenure.engine import agents, claims, endings, holding, liveness, notes, obs
 from tenure.engine import receipts as ledger
 from tenure.engine.verb import VERBS, Verb
 from tenure.store.sqlite import SqliteStore
+from tenure.surfaces.cli import spec
+from tenure.surfaces.cli.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tenure"
@@ -65,6 +67,10 @@ MEANINGS = {
     "tenure.quarantine_after": "Recoveries in a row without a sign of work that block a task (profile agent).",
     "tenure.instruction_budget_tokens": "Size that instructions are cut to. Title, handoff and body are never cut.",
     "tenure.event_retention_days": "Age at which upkeep forgets an event. Read from the project `default`.",
+    "tenure.receiptgate_url": "The external ReceiptGate that receipts are emitted to and read from. Empty: none.",
+    "tenure.receiptgate_project": "The project at the gate. Empty: the one with the name of ours.",
+    "tenure.receiptgate_poll_s": "How often the gate is asked for accepted and complete receipts of our tasks.",
+    "tenure.foreign_receipts": "Whether receipts about tasks that live elsewhere are recorded: we are their gate.",
     "task_types.lease_duration_s": "TTL of a fixed lease on a task of this type, unless the task or the claim says it.",
 }
 PROFILE_MEANINGS = {
@@ -363,6 +369,43 @@ def events() -> str:
     return table(("kind", "told as", "data"), rows)
 
 
+# -- The command line -------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Every command: form, summary, options, examples, other words for it."""
+    return "\n\n".join(_command(command) for command in COMMANDS)
+
+
+def _command(command: spec.Command) -> str:
+    parts = [f"### {code('tenure ' + command.path)}", command.summary, _fenced("text", [spec.synopsis(command)])]
+    rows: list[tuple[str, str]] = [(code(argument.name), argument.help) for argument in command.arguments]
+    for option in command.options:
+        names = ", ".join(code(name) for name in (option.name, *option.aliases))
+        rows.append((f"{names} {option.value}".rstrip(), option.help))
+    if rows:
+        parts.append(table(("argument or option", "meaning"), rows))
+    if command.notes:
+        parts.append(_fenced("text", command.notes.splitlines()))
+    parts.append(_fenced("sh", command.examples))
+    if command.aliases:
+        parts.append(f"Also: {', '.join(code('tenure ' + alias) for alias in command.aliases)}.")
+    return "\n\n".join(parts)
+
+
+def _fenced(language: str, lines: Iterable[str]) -> str:
+    return "\n".join((f"```{language}", *lines, "```"))
+
+
+def common_options() -> str:
+    """What every command takes."""
+    rows = [
+        (f"{', '.join(code(name) for name in (option.name, *option.aliases))} {option.value}".rstrip(), option.help)
+        for option in spec.COMMON
+    ]
+    return table(("option", "meaning"), rows)
+
+
 # -- The engine, played -----------------------------------------------------------------------------------------------
 
 
@@ -612,6 +655,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "evidence": evidence,
     "zombie": zombie,
     "late-receipts": late_receipts,
+    "common-options": common_options,
+    "commands": commands,
 }
 
 

@@ -41,11 +41,15 @@ def open_store(
         return fault.refusal
 
 
-def monitors(store: SqliteStore) -> Loop:
-    """The monitors of a store, not started, on a connection of their own."""
-    from tenure.monitors.loop import Loop
+def monitors(store: SqliteStore, environ: Mapping[str, str] | None = None) -> Loop:
+    """The monitors of a store, not started, on connections of their own."""
+    from tenure.core.settings import SECRETS
+    from tenure.gates.beside import LoopWithGate
+    from tenure.gates.receiptgate import ReceiptGate
     from tenure.monitors.recovery import RecoveryMonitor
     from tenure.monitors.upkeep import Upkeep
 
-    own = store.clone()
-    return Loop([RecoveryMonitor(own), Upkeep(own)], own.data_version)
+    own, gates_own = store.clone(), store.clone()
+    token = (os.environ if environ is None else environ).get(SECRETS["receiptgate_token"], "").strip()
+    gate = ReceiptGate(gates_own, token)
+    return LoopWithGate([RecoveryMonitor(own), Upkeep(own)], own.data_version, gate, gates_own.data_version)

@@ -14,6 +14,9 @@ import time
 class SystemClock:
     """The machine's clocks."""
 
+    # Read once: a process does not outlive its boot, and every verb asks.
+    _boot_id: str | None = None
+
     def wall_ms(self) -> int:
         """Milliseconds since 1970, as the machine believes."""
         return time.time_ns() // 1_000_000
@@ -24,11 +27,13 @@ class SystemClock:
 
     def boot_id(self) -> str:
         """Which boot of which kernel this is."""
-        try:
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-                return file.read().strip()
-        except OSError:
-            return _boot_id_without_proc()
+        if self._boot_id is None:
+            try:
+                with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                    self._boot_id = file.read().strip()
+            except OSError:
+                self._boot_id = _boot_id_without_proc()
+        return self._boot_id
 
 
 def _boot_id_without_proc() -> str:

@@ -1,4 +1,4 @@
-"""What programs rely on: one envelope, pinned exit statuses, clean pipes; and what people rely on: help, hints, colours."""
+"""What programs rely on (one envelope, pinned exit statuses, clean pipes) and people (help, hints, colours)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import os
 import pty
 import re
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,8 @@ WORDS = {
     "tour": "",
     "completion": "bash",
 }
+# Runs until it is stopped; its own tests start it.
+ENDLESS = {"up"}
 STORELESS = {"init", "prime", "tour", "completion"}
 
 
@@ -109,10 +113,12 @@ def envelope(text: str) -> dict[str, Any]:
 
 
 def test_every_command_has_words_to_try() -> None:
-    assert WORDS.keys() == {command.path for command in COMMANDS}
+    assert WORDS.keys() | ENDLESS == {command.path for command in COMMANDS}
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.path)
+@pytest.mark.parametrize(
+    "command", [command for command in COMMANDS if command.path in WORDS], ids=lambda command: command.path
+)
 @pytest.mark.parametrize("form", ["--json", "--format json", "--format=json", "-j", "before"])
 def test_json_of_every_command_is_one_envelope(scene: Desk, tmp_path: Path, command: Command, form: str) -> None:
     words = words_of(command, scene, tmp_path)
@@ -135,7 +141,9 @@ def test_json_of_a_wrong_flag_is_one_envelope(scene: Desk, command: Command) -> 
 
 
 @pytest.mark.parametrize(
-    "command", [command for command in COMMANDS if command.path not in STORELESS], ids=lambda command: command.path
+    "command",
+    [command for command in COMMANDS if command.path not in STORELESS | ENDLESS],
+    ids=lambda command: command.path,
 )
 def test_json_without_a_store_is_one_envelope_with_status_nine(scene: Desk, tmp_path: Path, command: Command) -> None:
     words = words_of(command, scene, tmp_path)
@@ -231,7 +239,7 @@ def test_exit_five_when_nothing_is_ready(scene: Desk) -> None:
 
 def test_exit_six_when_the_lease_has_expired(scene: Desk) -> None:
     scene.clock.advance(15 * 60)
-    for verb in ("renew", "release", "done"):
+    for verb in ("renew", "release"):
         assert scene.run("task", verb, "F001", "--agent", AGENT).status == 6
 
 
@@ -399,15 +407,22 @@ HOSTILE = "\x1b[31mred\x1b]0;title\x07\x1b[2J\u202egnp\x9b1m\r\n\tend"
 
 
 def test_agents_text_is_stripped_of_control_sequences(scene: Desk) -> None:
-    body = {"task_id": "H1", "title": "Evil \u202etitle", "body": HOSTILE}
-    source = scene.folder / "hostile.jsonl"
-    source.write_text(json.dumps(body) + "\n")
-    scene.ok("import", str(source))
-    scene.ok("msg", "send", "--task", "H1", "--from", AGENT, "--text", HOSTILE)
-    scene.ok("agent", "join", "--id", "A9", "--name", "Bob\u202e")
-    scene.ok("task", "block", "H1", "--message", HOSTILE, "--force")
-    for words in ("task show H1", "task list", "msg thread H1", "why H1", "events", "agent list", "ready", "doctor"):
-        shown = scene.run(*words.split()).out
+    for task in ("H1", "H2"):
+        scene.ok("task", "add", "Title", "--id", task, "--body", "Body")
+        scene.ok("msg", "send", "--task", task, "--from", AGENT, "--text", "Hello")
+    scene.ok("task", "block", "H1", "--message", "Reason", "--force")
+    # The verbs refuse such text; a file that something else has written may hold it nevertheless.
+    with closing(sqlite3.connect(scene.store)) as connection:
+        for change in ("tasks SET title = ?1, body = ?1", "messages SET text = ?1", "agents SET name = ?1, role = ?1"):
+            connection.execute(f"UPDATE {change}", (HOSTILE,))
+        connection.execute("UPDATE tasks SET blocked_reason = ? WHERE status = 'blocked'", (HOSTILE,))
+        connection.execute("UPDATE events SET data = ? WHERE kind = 'message'", (json.dumps({"text": HOSTILE}),))
+        connection.commit()
+    shows = "task show H1,task list,task graph,msg thread H1,why H1,events,agent list,agent show A1234ABCD,ready,doctor"
+    for words in (*shows.split(","), f"next --agent {OTHER}", f"task claim H1 --agent {OTHER}"):
+        ran = scene.run(*words.split())
+        shown = ran.out + ran.err
+        assert "red" in shown or words in ("task graph", "doctor"), words
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown), words
 
 
@@ -429,7 +444,7 @@ def test_lists_are_limited_and_say_how_to_get_more(scene: Desk, words: str, show
     source = scene.folder / "many.jsonl"
     source.write_text("".join(json.dumps({"task_id": f"N{n}", "title": "A Task"}) + "\n" for n in range(120)))
     scene.ok("import", str(source))
-    for text in ("first", "second"):
+    for text in ("first", "second", "third"):
         scene.ok("msg", "send", "--task", "N1", "--to", OTHER, "--from", AGENT, "--text", text)
     document = envelope(scene.ok(*words.split(), "--json").out)
     (found,) = document["data"].values()
@@ -439,7 +454,7 @@ def test_lists_are_limited_and_say_how_to_get_more(scene: Desk, words: str, show
     plain = scene.ok(*words.split()).lines[-1]
     label, _, command = plain.partition(": tenure ")
     assert label in ("More", "Earlier")
-    more = json.loads(scene.ok(*command.split()[: command.split().index("--store")], "--json").out)["data"]
+    more = json.loads(scene.ok(*command.split(), "--json").out)["data"]
     (found_more,) = more.values()
     assert found_more
     assert len(found_more) > shown or found_more != found

@@ -9,6 +9,7 @@ import pytest
 
 from tenure.clock import ManualClock
 from tenure.engine import agents, claims, dependencies, endings, liveness, observe, tasks
+from tenure.engine.receipts import verify
 from tenure.store.sqlite import SqliteStore
 from tests.engine.scene import (
     data,
@@ -235,7 +236,11 @@ def test_delete_free_task_removes_it_and_keeps_its_receipts(store: SqliteStore) 
     before = dump(store, "receipts")
     ok(tasks.delete_task(store, task_id="F001"))
     refused(observe.show_task(store, task_id="F001"), "task_not_found")
-    assert dump(store, "receipts") == before
+    kept = dump(store, "receipts")
+    assert kept[:-1] == before
+    # The obligation that was still open is closed with a word.
+    assert '"escalation_reason":"revoked"' in str(kept[-1])
+    assert ok(verify(store)).faults == ()
     assert dump(store, "leases") == dump(store, "timers") == []
 
 

@@ -64,7 +64,7 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     "report": (11, lambda s: partial(liveness.report, s, task_id="HELD", agent_id="A1", progress=10)),
     "report by lease": (12, lambda s: partial(liveness.report, s, lease_id=lease_of(s, "A1"), progress=10)),
     "pulse": (8, lambda s: partial(agents.pulse, s, link_id=ok(agents.link_up(s, agent_id="A1")).link_id)),
-    "pulse_server": (4, lambda s: partial(agents.pulse_server, s, server_id="S1")),
+    "pulse_server": (5, lambda s: partial(agents.pulse_server, s, server_id="S1")),
     "claim": (17, lambda s: partial(claims.claim, s, task_id="FREE", agent_id="A2", profile="agent")),
     "claim_next": (21, lambda s: partial(claims.claim_next, s, agent_id="A2", profile="agent")),
     "claim_next in vain": (11, lambda s: partial(claims.claim_next, s, agent_id="A2", project_id="empty")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tenure.clock import ManualClock
-from tenure.engine import agents, claims, observe
+from tenure.engine import agents, claims, observe, touch
 from tenure.store.sqlite import SqliteStore
 from tests.engine.scene import data, events, report, shown, tick
 from tests.support import add, dump, join, ok, refused, take
@@ -35,11 +35,47 @@ def test_recover_lease_behind_a_deaf_server_waits_for_it(store: SqliteStore, clo
     assert ok(agents.start_server(store, server_id="s1")) == 1, (
         "a starting server lifts what was live at its last pulse"
     )
-    clock.advance(29.999)
-    ok(agents.pulse_server(store, server_id="s1"))
+    for seconds in (10, 10, 9.999):
+        clock.advance(seconds)
+        ok(agents.pulse_server(store, server_id="s1"))
     assert shown(store).status == "in_progress"
     clock.advance(0.001)
     assert shown(store).due
+
+
+def test_pulse_server_after_a_pause_of_its_own_gives_the_time_back(store: SqliteStore, clock: ManualClock) -> None:
+    ok(agents.start_server(store, server_id="s1"))
+    add(store)
+    ok(claims.claim(store, task_id="F001", agent_id="A1", profile="agent", server_id="s1"))
+    clock.advance(300)
+    ok(agents.pulse_server(store, server_id="s1"))
+    for _ in range(7):
+        clock.advance(10)
+        ok(agents.pulse_server(store, server_id="s1"))
+    assert shown(store).status == "in_progress", "70 s since the server hears again"
+    clock.advance(10)
+    assert shown(store).due
+
+
+def test_start_server_revives_nobody_who_counts_as_dead_already(store: SqliteStore, clock: ManualClock) -> None:
+    ok(agents.start_server(store, server_id="s1"))
+    add(store)
+    ok(claims.claim(store, task_id="F001", agent_id="A1", profile="agent", server_id="s1"))
+    clock.advance(680)
+    assert ok(agents.start_server(store, server_id="s1")) == 0
+    assert shown(store).due
+
+
+def test_start_server_lifts_a_direct_caller_only_from_its_last_call(store: SqliteStore, clock: ManualClock) -> None:
+    ok(agents.start_server(store, server_id="s1"))
+    add(store)
+    ok(claims.claim(store, task_id="F001", agent_id="A1", profile="agent", server_id="s1"))
+    clock.advance(60)
+    ok(touch.touch(store, agent_id="A1"))
+    clock.advance(60)
+    ok(agents.start_server(store, server_id="s1"))
+    (lease,) = ok(claims.leases_of(store, agent_id="A1"))
+    assert lease.recover_at_ms - store.answered_at_ms == 80_000
 
 
 def test_recover_lease_behind_a_server_that_never_returns(store: SqliteStore, clock: ManualClock) -> None:

@@ -68,6 +68,9 @@ class Fleet:
         if answer is None or isinstance(answer, Refused):
             return
         run = Run(agent_id, profile, answer.incarnation)
+        if self.ghosts and self.ghosts[-1].agent_id == agent_id and self.rng.random() < 0.4:
+            # A client that restarts goes on where it was, with what the run before it wrote down.
+            run.holds = list(self.ghosts[-1].holds)
         if self.rng.random() < 0.3:
             run.server_id = "server-1"
         self.runs[agent_id] = run

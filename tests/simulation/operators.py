@@ -25,7 +25,9 @@ class Operators:
         self.rng = world.rng
 
     def _task(self) -> str:
-        return self.rng.choice(TASK_IDS)
+        """Mostly a task that exists."""
+        there: list[str] = sorted(task["task_id"] for task in self.world.state.tasks.values())
+        return self.rng.choice(there if there and self.rng.random() < 0.85 else TASK_IDS)
 
     def _who(self) -> str | None:
         return self.rng.choice((*self.fleet.ids, "Marcus", "Maria", None, None))

@@ -103,3 +103,12 @@ def test_offer_after_a_reboot_has_a_term_and_no_grace(store: SqliteStore, clock:
     now = clock.wall_ms()
     fresh = ok(claims.leases_of(store, agent_id="A1"))[0]
     assert fresh.recover_at_ms == now + offered.term_ms
+
+
+def test_requeue_of_a_done_task_with_a_time_ahead_is_refused(store: SqliteStore, clock: ManualClock) -> None:
+    """It became todo again while its dependants stayed ready."""
+    add(store, not_before_ms=clock.wall_ms() + 60_000)
+    add(store, "F002", after=["F001"])
+    ok(endings.complete(store, task_id="F001", force=True))
+    refused(tasks.requeue_task(store, task_id="F001"), "wrong_state")
+    assert ok(observe.show_task(store, task_id="F002")).view.task.unmet == 0

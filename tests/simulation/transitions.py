@@ -115,8 +115,7 @@ def _changed(state: Snapshot, call: Call, before: Row, after: Row, now: int) -> 
         demand(call.verb not in ("touch", "pulse", "link_down"), "a sign of life recovers nothing", **facts)
         return
     if not was_live and after["state"] in ("offered", "active"):
-        lifted = call.verb == "start_server" and before["recover_at_ms"] > state.servers[call.arguments["server_id"]]
-        demand(changed <= TIMER_FIELDS or lifted, "3 a lease that is due is not revived", **facts)
+        demand(changed <= TIMER_FIELDS, "3 a lease that is due is not revived", **facts)
         return
     if after["state"] == "revoked":
         _taken_away(state, call, before, after, facts)
@@ -126,8 +125,21 @@ def _changed(state: Snapshot, call: Call, before: Row, after: Row, now: int) -> 
         _died(state, call, before, now, facts)
     if changed <= TIMER_FIELDS and call.verb in TIMER_VERBS:
         return
+    if call.verb in ("start_server", "pulse_server"):
+        _lifted(state, call, before, after, now, facts)
+        return
     demand(_is_callers(state, call, before), "3 a lease is changed by its own holder", **facts)
     demand(not call.refused, "3 a refusal extends nothing", **facts)
+
+
+def _lifted(state: Snapshot, call: Call, before: Row, after: Row, now: int, facts: dict[str, Any]) -> None:
+    """A server that hears again gives its holders back the time in which nobody could hear them, and no more."""
+    pulsed = state.servers[call.arguments["server_id"]]
+    demand(before["server_id"] == call.arguments["server_id"], "a server lifts its own holders", **facts)
+    demand(now - pulsed > 15_000, "only a deaf server lifts", pulsed=pulsed, **facts)
+    deaf_ms = now - max(pulsed, before["seen_at_ms"])
+    for name in ("expires_at_ms", "recover_at_ms", "seen_at_ms"):
+        demand(after[name] - before[name] == deaf_ms, "a lift is the time nobody could hear", field=name, **facts)
 
 
 def _died(state: Snapshot, call: Call, lease: Row, now: int, facts: dict[str, Any]) -> None:

@@ -51,7 +51,7 @@ class World:
         # How often things go wrong in this seed: some seeds are calm, some are not.
         self.kill_rate = self.rng.choice((0.0, 0.03, 0.08))
         self.full_rate = self.rng.choice((0.0, 0.0, 0.04))
-        self.loss_rate = self.rng.choice((0.0, 0.05, 0.15))
+        self.loss_rate = self.rng.choice((0.0, 0.1, 0.3))
         self.open()
         self.stores[0].run(lambda transaction: None)
         self.state = Snapshot(self.eyes, self.clock)

@@ -16,11 +16,7 @@ _KIND = _REST | frozenset("/:")
 
 def base32(value: int, length: int) -> str:
     """The lowest `length` base-32 digits of a number, in Crockford's alphabet (no I, L, O, U to misread)."""
-    digits = []
-    for _ in range(length):
-        digits.append(CROCKFORD[value & 31])
-        value >>= 5
-    return "".join(reversed(digits))
+    return "".join([CROCKFORD[value >> shift & 31] for shift in range(5 * (length - 1), -1, -5)])
 
 
 def ulid(now_ms: int, random: bytes) -> str:

@@ -28,6 +28,8 @@ class Record:
     _fields: ClassVar[tuple[str, ...]] = ()
     _names: ClassVar[frozenset[str]] = frozenset()
     _required: ClassVar[frozenset[str]] = frozenset()
+    # Every field in its order with its default, for `as_dict`.
+    _template: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         names: dict[str, None] = {}
@@ -37,9 +39,11 @@ class Record:
         cls._fields = tuple(names)
         cls._names = frozenset(names)
         cls._required = frozenset(name for name in names if not hasattr(cls, name))
+        cls._template = {name: getattr(cls, name, None) for name in names}
 
     def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
+        # The keyword arguments are a dict of our own already; a copy would be the dearest part of a record.
+        object.__setattr__(self, "__dict__", values)
         if not self._required <= values.keys():
             raise TypeError(f"{type(self).__name__} misses {', '.join(sorted(self._required - values.keys()))}")
         if not values.keys() <= self._names:
@@ -61,8 +65,12 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         """Every field with its value, defaults included, in declaration order."""
-        return {name: getattr(self, name) for name in self._fields}
+        return {**self._template, **self.__dict__}
 
     def replace(self, **changes: Any) -> Self:
         """The same record with some fields changed."""
-        return type(self)(**{**self.__dict__, **changes})
+        if not changes.keys() <= self._names:
+            return type(self)(**{**self.__dict__, **changes})
+        changed = object.__new__(type(self))
+        object.__setattr__(changed, "__dict__", {**self.__dict__, **changes})
+        return changed

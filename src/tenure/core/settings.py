@@ -68,6 +68,12 @@ class Settings(Record):
     quarantine_after: int = 3
     instruction_budget_tokens: int = 6000
     event_retention_days: int = 30
+    # The external ReceiptGate this project's receipts go to; empty: none. Its project, if not the one of our name.
+    receiptgate_url: str = ""
+    receiptgate_project: str = ""
+    receiptgate_poll_s: int = 5
+    # Whether this project is a ReceiptGate itself: it records receipts about tasks that live elsewhere.
+    foreign_receipts: bool = False
     profiles: Mapping[str, Mapping[str, Any]] = {}
     task_types: Mapping[str, Mapping[str, int]] = {}
 
@@ -107,7 +113,13 @@ TENURE_RULES: dict[str, Rule] = {
     "quarantine_after": ("count", 1, 1000),
     "instruction_budget_tokens": ("count", 1, 10_000_000),
     "event_retention_days": ("count", 1, 36_500),
+    "receiptgate_url": ("text", 0, 0),
+    "receiptgate_project": ("text", 0, 0),
+    "receiptgate_poll_s": ("count", 1, 3600),
+    "foreign_receipts": ("flag", 0, 0),
 }
+# What must not be written down among the settings, and the variable of the environment that it is read from.
+SECRETS = {"receiptgate_token": "TENURE_RECEIPTGATE_TOKEN"}
 TASK_TYPE_RULES: dict[str, Rule] = {"lease_duration_s": ("count", 1, _WEEK_S)}
 SECTIONS = ("task_lease", "tenure", "profiles", "task_types")
 
@@ -193,6 +205,9 @@ def wrong_type(setting: str, value: object, wanted: str) -> Refused:
 
 def unknown(setting: str, key: str, known: Collection[str]) -> Refused:
     """Refuse a name nobody knows, with the one that was probably meant: a misspelt setting must not be ignored."""
+    if key in SECRETS:
+        message = f"{setting} is a secret, and secrets are not kept among the settings"
+        return refuse("invalid_settings", message, f"Set {SECRETS[key]} where the server runs.", setting=setting)
     home = next((name for name, rules in (("task_lease", LEASE_RULES), ("tenure", TENURE_RULES)) if key in rules), None)
     meant = f"{home}.{key}" if home else nearest(key, known)
     message = f"{setting} is not a setting" + (f"; did you mean {meant}?" if meant else "")
@@ -218,6 +233,20 @@ def is_branch_prefix(prefix: str) -> bool:
         and not any(text in name for text in ("..", "@{", " ", "~", "^", ":", "?", "*", "[", "\\"))
         and all(part and part[0] != "." and not part.endswith(".lock") for part in name.split("/"))
     )
+
+
+def is_gate_url(url: str) -> bool:
+    """Whether this is the address of an HTTP service, and holds no secret."""
+    # Imported here because a command that configures no gate should not pay for it.
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        port_is_good = parts.port != 0
+    except ValueError:
+        return False
+    plain = url.isascii() and url.isprintable() and not any(mark in url for mark in ' @?#"<>\\')
+    return plain and port_is_good and parts.scheme in ("http", "https") and bool(parts.hostname) and len(url) <= 2048
 
 
 def _laid_over(base: _R, section: str, document: dict[str, Any], rules: dict[str, Rule]) -> _R | Refused:
@@ -311,6 +340,22 @@ def _bad_name(settings: Settings) -> Refused | None:
         return wrong_type("tenure.reserved_owner", settings.reserved_owner, wanted)
     if settings.supervisor and id_fault(settings.supervisor) is not None:
         return wrong_type("tenure.supervisor", settings.supervisor, f"empty or {wanted}")
+    if settings.receiptgate_project and id_fault(settings.receiptgate_project) is not None:
+        return wrong_type("tenure.receiptgate_project", settings.receiptgate_project, f"empty or {wanted}")
+    return _bad_gate(settings)
+
+
+def _bad_gate(settings: Settings) -> Refused | None:
+    url = settings.receiptgate_url
+    if url and not is_gate_url(url):
+        wanted = "empty or an http:// or https:// address without credentials, query or fragment"
+        # Not shown: what is wrong with it may be the password in it.
+        return refuse("invalid_settings", f"tenure.receiptgate_url must be {wanted}", setting="tenure.receiptgate_url")
+    if settings.receiptgate_project and not url:
+        message = f"tenure.receiptgate_project ({settings.receiptgate_project}) is a project of no gate: "
+        message += "tenure.receiptgate_url is empty"
+        facts = {"setting": "tenure.receiptgate_project", "conflicts_with": "tenure.receiptgate_url"}
+        return refuse("invalid_settings", message, "Set tenure.receiptgate_url as well, or empty both.", **facts)
     return None
 
 

@@ -91,6 +91,8 @@ SENTENCES: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "unlinked": _fixed("{agent} lost a link ({link})"),
     "died": _fixed("{agent} died (incarnation {incarnation})"),
     "server_started": _fixed("server {server} started; lifted {lifted} leases"),
+    "receipt_parked": _fixed("the gate refused receipt {receipt_id} for good, which is parked: {reason}"),
+    "gate_refused": _fixed("receipt {receipt_id} of {agent}, read at the gate, could not be applied: {reason}"),
     "project_created": _fixed("project {project} created"),
     "configured": lambda agent, data: f"settings of {data['project'] or 'the store'} changed",
 }

@@ -99,17 +99,17 @@ def reserved(name: str, settings: Settings) -> Refused | None:
 
 def ensure_agent(
     tx: Transaction,
+    known: Agent | Refused,
     agent_id: str,
-    incarnation: int | None,
     *,
     project_id: str,
     profile: Profile,
     settings: Settings,
 ) -> Agent | Refused:
-    """The claimant's agent, not written yet; profiles that register do so on the first claim."""
-    agent = known_agent(tx, agent_id, incarnation)
-    if not isinstance(agent, Refused) or agent.code != "agent_not_found" or not profile.registers:
-        return agent
+    """The claimant's agent, not written yet; profiles that register do so on the first claim. `known` is what
+    `known_agent` says."""
+    if not isinstance(known, Refused) or known.code != "agent_not_found" or not profile.registers:
+        return known
     refused = reserved(agent_id, settings)
     if refused is not None:
         return refused
@@ -126,8 +126,12 @@ def ensure_agent(
 def present(tx: Transaction, agent: Agent, worktree: str) -> Agent:
     """Write a claimant down as present, where it works; this registers one that is new."""
     new = agent.seen_at_ms == 0
+    moved = worktree not in ("", agent.worktree)
     agent = agent.replace(state="present", seen_at_ms=tx.now_ms, worktree=worktree or agent.worktree)
-    tx.do("save_agent", **agent.as_dict())
+    if new or moved:
+        tx.do("save_agent", **agent.as_dict())
+    else:
+        tx.do("see_agent", agent_id=agent.agent_id, now_ms=tx.now_ms)
     if new:
         change.record(tx, "registered", agent_id=agent.agent_id, incarnation=agent.incarnation)
     return agent
@@ -312,11 +316,7 @@ def _die(tx: Transaction, agent: Agent, incarnation: int, reason: str) -> None:
 @verb(server_id=inputs.ident)
 def start_server(tx: Transaction, *, server_id: str) -> int:
     """A server starts hearing. First it lifts the leases that were live at its last pulse by the time it was deaf."""
-    row = tx.one("server", server_id=server_id)
-    lifted = 0
-    if row is not None:
-        values = {"server_id": server_id, "pulsed_at_ms": row["pulsed_at_ms"], "by_ms": tx.now_ms - row["pulsed_at_ms"]}
-        lifted = tx.do("lift_leases", **values)
+    lifted = _hear_again(tx, server_id)
     tx.do("start_server", server_id=server_id, now_ms=tx.now_ms)
     change.record(tx, "server_started", server=server_id, lifted=lifted)
     return lifted
@@ -324,5 +324,14 @@ def start_server(tx: Transaction, *, server_id: str) -> int:
 
 @verb(server_id=inputs.ident)
 def pulse_server(tx: Transaction, *, server_id: str) -> None:
-    """The server can hear."""
+    """The server can hear. After a pause of its own it could not, and lifts as a starting one does."""
+    _hear_again(tx, server_id)
     tx.do("pulse_server", server_id=server_id, now_ms=tx.now_ms)
+
+
+def _hear_again(tx: Transaction, server_id: str) -> int:
+    """Give back the time in which nobody could hear the holders that talk through this server."""
+    row = tx.one("server", server_id=server_id)
+    if row is None or tx.now_ms - row["pulsed_at_ms"] <= PULSE_VALID_MS:
+        return 0
+    return tx.do("lift_leases", server_id=server_id, pulsed_at_ms=row["pulsed_at_ms"], now_ms=tx.now_ms)

@@ -16,7 +16,7 @@ from tenure.core.profiles import profile_named, ttl_for
 from tenure.core.record import Record
 from tenure.engine import change, holding, idempotency, ledger, load, recovery
 from tenure.engine.agents import ensure_agent, present
-from tenure.engine.callers import CALLER
+from tenure.engine.callers import CALLER, known_agent
 from tenure.engine.verb import query, verb
 
 TYPE_CHECKING = False
@@ -124,11 +124,11 @@ def claim(tx: Transaction, *, task_id: str, **claimant: Unpack[ClaimantArgs]) ->
     if refused is not None:
         return refused
     request = request.replace(agent=present(tx, request.agent, asked.worktree))
-    lease = _give(tx, task, request, state="active", unended=held)
-    if isinstance(lease, Refused):
-        return lease
-    idempotency.remember(tx, key, [lease])
-    return _answer(tx, lease, resumed=False)
+    given = _give(tx, task, request, state="active", unended=held)
+    if isinstance(given, Refused):
+        return given
+    idempotency.remember(tx, key, [given[1]])
+    return _answer(tx, given[1], resumed=False, task=given[0])
 
 
 @verb(**CLAIMANT, preferred_kinds=inputs.each(inputs.kind, most=KINDS_MAX), resume=inputs.flag)
@@ -141,7 +141,7 @@ def claim_next(
 ) -> Grant | Refused:
     """Take the best ready task. With `resume`, an agent that already holds one gets that one back."""
     asked = Claimant(**claimant)
-    request = _request(tx, asked, asked.project_id or _project_of(tx, asked.agent_id))
+    request = _request(tx, asked)
     if isinstance(request, Refused):
         return request
     given = _give_next(tx, "claim_next", request, preferred_kinds, 1, "active", resume=resume)
@@ -159,7 +159,7 @@ def offer(
     """Reserve ready tasks for a worker until it accepts them. An offer creates no obligation."""
     claimant.setdefault("profile", "worker")
     asked = Claimant(**claimant)
-    request = _request(tx, asked, asked.project_id or _project_of(tx, asked.agent_id))
+    request = _request(tx, asked)
     if isinstance(request, Refused):
         return request
     return _give_next(tx, "offer", request, preferred_kinds, max_tasks, "offered")
@@ -226,24 +226,21 @@ def refusal_to_give(
     return None
 
 
-def _request(tx: Transaction, asked: Claimant, project_id: str) -> Request | Refused:
+def _request(tx: Transaction, asked: Claimant, project_id: str | None = None) -> Request | Refused:
+    """Who asks and under which rules; without a task's project, in the one named, else the agent's own."""
+    known = known_agent(tx, asked.agent_id, asked.incarnation)
+    if project_id is None:
+        project_id = asked.project_id or (DEFAULT_PROJECT if isinstance(known, Refused) else known.project_id)
     settings = load.settings_for(tx, project_id)
     if isinstance(settings, Refused):
         return settings
     profile = profile_named(asked.profile, settings)
     if isinstance(profile, Refused):
         return profile
-    agent = ensure_agent(
-        tx, asked.agent_id, asked.incarnation, project_id=project_id, profile=profile, settings=settings
-    )
+    agent = ensure_agent(tx, known, asked.agent_id, project_id=project_id, profile=profile, settings=settings)
     if isinstance(agent, Refused):
         return agent
     return Request(asked=asked, agent=agent, project_id=project_id, profile=profile, settings=settings)
-
-
-def _project_of(tx: Transaction, agent_id: str) -> str:
-    agent = load.agent_named(tx, agent_id)
-    return DEFAULT_PROJECT if agent is None else agent.project_id
 
 
 def _key(request: Request, verb_name: str, **arguments: Any) -> idempotency.Key | None:
@@ -300,10 +297,12 @@ def _give_next(
             continue
         if task is None:
             break
-        lease = _give(tx, task, request, state=state, unended=load.unended_of_task(tx, task.key))
-        if isinstance(lease, Refused):
-            return lease
-        grants.append(_answer(tx, lease, resumed=False))
+        # What is ready and has one slot, nobody holds.
+        unended = load.unended_of_task(tx, task.key) if task.slots > 1 else []
+        given = _give(tx, task, request, state=state, unended=unended)
+        if isinstance(given, Refused):
+            return given
+        grants.append(_answer(tx, given[1], resumed=False, task=given[0]))
     if not grants:
         return _nothing_ready(tx, request)
     idempotency.remember(tx, key, [grant.lease for grant in grants])
@@ -361,7 +360,7 @@ def _sets(tx: Transaction, request: Request) -> str:
 
 def _give(
     tx: Transaction, task: Task, request: Request, *, state: LeaseState, unended: Sequence[Lease], **carried: Any
-) -> Lease | Refused:
+) -> tuple[Task, Lease] | Refused:
     """Write the lease, the acceptance if there is one, and the task's new state."""
     terms = terms_of(
         task, request.profile, request.settings, request.asked.ttl_s, request.asked.default_ttl_s, **carried
@@ -385,12 +384,12 @@ def _give(
     task = task.replace(last_token=lease.token)
     if state == "active":
         task = ledger.accept(tx, task, lease, settings=request.settings)
-        _take(tx, task, lease, unended=len(unended) + 1)
+        task = _take(tx, task, lease, unended=len(unended) + 1)
     else:
-        change.save_task(tx, task, unended=len(unended) + 1)
+        task = change.reserve_task(tx, task, unended=len(unended) + 1)
     kind = "granted" if state == "active" else "offered"
     change.record(tx, kind, lease=lease, token=lease.token, profile=lease.profile, expires_at_ms=lease.expires_at_ms)
-    return lease
+    return task, lease
 
 
 def regrant(tx: Transaction, task: Task, agent: Agent, last: Lease, settings: Settings) -> Lease:
@@ -403,7 +402,7 @@ def regrant(tx: Transaction, task: Task, agent: Agent, last: Lease, settings: Se
         server_id=last.server_id,
     )
     request = Request(asked=asked, agent=agent, project_id=task.project_id, profile=profile, settings=settings)
-    lease = _give(
+    given = _give(
         tx,
         task,
         request,
@@ -414,13 +413,14 @@ def regrant(tx: Transaction, task: Task, agent: Agent, last: Lease, settings: Se
         progress=last.progress,
         message=last.message,
         mark_gaps=last.mark_gaps,
-        marked_at_ms=last.marked_at_ms,
+        # The silence that cost it the lease is no part of its rhythm: marks begin anew, the known gaps stay.
+        marked_at_ms=None,
         cadence_ms=last.cadence_ms,
         stuck=last.stuck,
         over_max=last.over_max,
     )
-    assert not isinstance(lease, Refused)
-    return lease
+    assert not isinstance(given, Refused)
+    return given[1]
 
 
 def terms_of(
@@ -461,8 +461,9 @@ def _take(tx: Transaction, task: Task, lease: Lease, *, unended: int) -> Task:
     return change.save_task(tx, taken, unended=unended)
 
 
-def _answer(tx: Transaction, lease: Lease, *, resumed: bool) -> Grant:
-    task = load.task_by_key(tx, lease.task_key)
+def _answer(tx: Transaction, lease: Lease, *, resumed: bool, task: Task | None = None) -> Grant:
+    """What a claimant receives; `task` where it was just written and need not be read again."""
+    task = load.task_by_key(tx, lease.task_key) if task is None else task
     shown = load.handoffs_of(tx, task.key)
     if resumed:
         # The first answer may have been lost: what it showed as new is shown again.

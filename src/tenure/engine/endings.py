@@ -110,7 +110,7 @@ def revoke_leases(tx: Transaction, task: Task, reason: str, *, by: str, message:
     settings = holding.settings_of(tx, task)
     lease = leases[0]
     for lease in leases:
-        task, lease = let_go(tx, task, lease, "revoked", "revoked", settings, message=message, detail=reason)
+        task, lease = let_go(tx, task, lease, "revoked", "revoked", settings, message=message, detail=reason, by=by)
         tx.do("lose_lease", agent_id=lease.agent_id, lease_id=lease.lease_id)
         change.record(tx, "revoked", lease=lease, reason=reason, by=by, message=message)
     return Ended(task=task, lease=lease)
@@ -126,6 +126,7 @@ def let_go(
     *,
     message: str = "",
     detail: str = "",
+    by: str = "",
     status: Any = "todo",
     blocked_reason: str = "",
 ) -> tuple[Task, Lease]:
@@ -133,8 +134,9 @@ def let_go(
     accepted = lease.state == "active"
     ended = change.end(tx, lease, state, detail or escalation)
     if message:
-        ended = ended.replace(message=message)
-        recovery.post(tx, task, sender=lease.agent_id, text=message)
+        recovery.post(tx, task, sender=by or lease.agent_id, text=message)
+        # A holder's own last words belong to its handoff; an operator's stay in the thread.
+        ended = ended if by else ended.replace(message=message)
     if accepted:
         # Whoever gives a task back before doing anything on it leaves nothing to hand over.
         if detail or lease.marked_at_ms is not None:
@@ -278,7 +280,7 @@ def block(
 
     A task that nobody holds may be blocked by anyone; a held one by others only with `force`.
     """
-    if force or caller.get("lease_id") is None:
+    if force or (caller.get("lease_id") is None and caller.get("token") is None):
         free = _block_unheld(tx, caller, reason, force)
         if free is not None:
             return free

@@ -10,6 +10,7 @@ from tenure.core import receipts
 from tenure.core.errors import Refused, refuse
 from tenure.core.ids import ulid
 from tenure.core.model import Receipt
+from tenure.core.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     from tenure.store.store import Transaction
 
 SOURCE = "tenure"
+
+
+class Submitted(Record):
+    """A receipt as recorded, the task after it, and whether this very receipt had been recorded before."""
+
+    receipt: Receipt
+    task: Task
+    lease: Lease | None = None
+    repeated: bool = False
 
 
 def append(

@@ -15,8 +15,9 @@ from tenure.core.deadline import live
 from tenure.core.errors import Refused, refuse
 from tenure.core.model import Receipt, Task
 from tenure.core.record import Record
-from tenure.engine import change, claims, endings, holding, ledger, liveness, load, recovery
+from tenure.engine import change, claims, endings, foreign, holding, ledger, liveness, load, recovery
 from tenure.engine.callers import CALLER, known_agent
+from tenure.engine.ledger import Submitted as Submitted
 from tenure.engine.verb import query, verb
 
 TYPE_CHECKING = False
@@ -28,15 +29,6 @@ if TYPE_CHECKING:
     from tenure.store.store import Transaction
 
 SEAL_AT_MOST = 10_000
-
-
-class Submitted(Record):
-    """A receipt as recorded, the task after it, and whether this very receipt had been recorded before."""
-
-    receipt: Receipt
-    task: Task
-    lease: Lease | None = None
-    repeated: bool = False
 
 
 @verb(
@@ -57,6 +49,9 @@ def submit_receipt(
     refused = rules.check_shape(body)
     if refused is not None:
         return refused
+    elsewhere = foreign.record(tx, body, project_id, agent_id)
+    if elsewhere is not None:
+        return elsewhere
     bound = _bind(tx, body, project_id, agent_id)
     if isinstance(bound, Refused):
         return bound

@@ -7,7 +7,7 @@ from tenure.core.assignment import MAX_REQUIREMENT_SETS, open_slots, rank_ms, re
 from tenure.core.errors import Refused, refuse
 from tenure.core.ids import short_id
 from tenure.core.model import DEFAULT_PROJECT, Task
-from tenure.engine import change, dependencies, endings, holding, load, recovery
+from tenure.engine import change, dependencies, endings, holding, ledger, load, recovery
 from tenure.engine.verb import verb
 
 TYPE_CHECKING = False
@@ -304,7 +304,9 @@ def requeue_task(
     task = _unheld(tx, task_id, project_id)
     if isinstance(task, Refused):
         return task
-    if task.status not in ("dead", "blocked") and ready_from_ms(task) <= tx.now_ms:
+    # A done task with a time ahead of it is not waiting; to undo it is `reopen`, which locks its dependants again.
+    waits = task.status != "done" and ready_from_ms(task) > tx.now_ms
+    if task.status not in ("dead", "blocked") and not waits:
         message = f"Task {task_id} is {task.status}; only a dead, blocked or waiting task can be requeued."
         return refuse("wrong_state", message, task_id=task_id, status=task.status)
     requeued = task.replace(
@@ -346,6 +348,10 @@ def delete_task(
         task = revoked.task
     if task.status == "done":
         tx.do("lock_dependants", task_key=task.key)
+    if task.obligation in ("open", "overdue"):
+        # Whoever accepted it is released from it, for good: an obligation never ends without a word.
+        settings = holding.settings_of(tx, task)
+        task = ledger.escalate(tx, task, "revoked", settings=settings, lease=None, terminal=True)
     change.record(tx, "task_deleted", task=task, agent_id=by, title=task.title)
     tx.do("bury", **task.as_dict(), now_ms=tx.now_ms)
     tx.do("drop_timer", kind="task", ref=str(task.key))

@@ -339,6 +339,38 @@ CREATE TABLE graves (
 );
 CREATE INDEX graves_named ON graves (task_id, project_id);
 
+-- Tasks that live in other systems and whose receipts are kept here, because this store is their ReceiptGate. Their
+-- receipts carry the negative of `key`, so that no chain is ever taken for that of a task of our own.
+CREATE TABLE foreign_tasks (
+    key           INTEGER PRIMARY KEY AUTOINCREMENT,
+    project_id    TEXT NOT NULL,
+    task_id       TEXT NOT NULL,
+    receipt_count INTEGER NOT NULL DEFAULT 0,
+    receipt_hash  TEXT NOT NULL DEFAULT '',
+    UNIQUE (project_id, task_id)
+);
+
+-- The outbox: how far our ledger has been delivered to an external ReceiptGate, and how far its ledger has been read.
+CREATE TABLE gates (
+    project_id TEXT NOT NULL,
+    gate       TEXT NOT NULL,
+    sent_seq   BIGINT NOT NULL DEFAULT 0,
+    read_seq   BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (project_id, gate)
+);
+
+-- The receipts of ours that are not sent to a gate: it refused them for good, or they came from there.
+CREATE TABLE gate_receipts (
+    project_id TEXT NOT NULL,
+    gate       TEXT NOT NULL,
+    receipt_id TEXT NOT NULL,
+    state      TEXT NOT NULL CHECK (state IN ('parked', 'taken')),
+    detail     TEXT NOT NULL,
+    at_ms      BIGINT NOT NULL,
+    PRIMARY KEY (project_id, gate, receipt_id)
+);
+CREATE INDEX gate_receipts_parked ON gate_receipts (project_id, gate) WHERE state = 'parked';
+
 CREATE TABLE seals (
     seal_id   INTEGER PRIMARY KEY AUTOINCREMENT,
     first_seq BIGINT NOT NULL,

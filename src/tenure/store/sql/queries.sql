@@ -13,6 +13,9 @@ FROM leases l LEFT JOIN servers s ON s.server_id = l.server_id
     s.pulsed_at_ms IS NOT NULL AND :now_ms - s.pulsed_at_ms > 15000 AND l.recover_at_ms > s.pulsed_at_ms
     AND :now_ms < l.recover_at_ms + l.hung_after_ms AND (l.death_at_ms IS NULL OR l.death_at_ms > :now_ms)))
 
+-- fragment: deaf_ms
+(:now_ms - CASE WHEN seen_at_ms > :pulsed_at_ms THEN seen_at_ms ELSE :pulsed_at_ms END)
+
 -- == clock and boots ==
 
 -- name: clock
@@ -143,6 +146,10 @@ UPDATE tasks SET
     not_before_ms = :not_before_ms, retry_at_ms = :retry_at_ms, last_token = :last_token,
     blocked_reason = :blocked_reason, outcome = :outcome, obligation = :obligation, receipt_count = :receipt_count,
     receipt_hash = :receipt_hash, updated_at_ms = :updated_at_ms, done_at_ms = :done_at_ms, version = :version
+WHERE key = :key
+
+-- name: reserve_task
+UPDATE tasks SET open_slots = :open_slots, last_token = :last_token, updated_at_ms = :updated_at_ms, version = :version
 WHERE key = :key
 
 -- name: save_progress
@@ -389,13 +396,15 @@ ON CONFLICT (server_id) DO UPDATE SET started_at_ms = excluded.started_at_ms, pu
 INSERT INTO servers (server_id, started_at_ms, pulsed_at_ms) VALUES (:server_id, :now_ms, :now_ms)
 ON CONFLICT (server_id) DO UPDATE SET pulsed_at_ms = excluded.pulsed_at_ms
 
+-- From the later of the server's last pulse and the holder's last call: only that time was lost. Leases that count as
+-- dead although nobody could hear (hung_after past their deadline) stay so.
 -- name: lift_leases
 UPDATE leases SET
-    expires_at_ms = expires_at_ms + :by_ms, seen_at_ms = seen_at_ms + :by_ms, pulsed_at_ms = pulsed_at_ms + :by_ms,
-    silent_until_ms = silent_until_ms + :by_ms, recover_at_ms = recover_at_ms + :by_ms,
-    marked_at_ms = marked_at_ms + :by_ms
+    expires_at_ms = expires_at_ms + {deaf_ms}, seen_at_ms = seen_at_ms + {deaf_ms},
+    pulsed_at_ms = pulsed_at_ms + {deaf_ms}, silent_until_ms = silent_until_ms + {deaf_ms},
+    recover_at_ms = recover_at_ms + {deaf_ms}, marked_at_ms = marked_at_ms + {deaf_ms}
 WHERE server_id = :server_id AND state IN ('offered', 'active') AND death_at_ms IS NULL
-    AND recover_at_ms > :pulsed_at_ms
+    AND recover_at_ms > :pulsed_at_ms AND recover_at_ms + hung_after_ms > :now_ms
 
 -- == leases ==
 
@@ -633,10 +642,14 @@ UNION ALL
 SELECT task_key AS key, project_id, task_id, receipt_count, receipt_hash FROM graves
 WHERE receipt_count > 0 AND (CAST(:project_id AS TEXT) IS NULL OR project_id = :project_id)
 UNION ALL
+SELECT -key AS key, project_id, task_id, receipt_count, receipt_hash FROM foreign_tasks
+WHERE receipt_count > 0 AND (CAST(:project_id AS TEXT) IS NULL OR project_id = :project_id)
+UNION ALL
 SELECT r.task_key AS key, min(r.project_id), min(r.task_id), 0, '' FROM receipts r
 WHERE (CAST(:project_id AS TEXT) IS NULL OR r.project_id = :project_id)
     AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.key = r.task_key AND t.receipt_count > 0)
     AND NOT EXISTS (SELECT 1 FROM graves g WHERE g.task_key = r.task_key AND g.receipt_count > 0)
+    AND NOT EXISTS (SELECT 1 FROM foreign_tasks f WHERE f.key = -r.task_key AND f.receipt_count > 0)
 GROUP BY r.task_key
 
 -- name: receipts_between
@@ -657,6 +670,39 @@ SELECT last_seq, hash FROM seals ORDER BY seal_id DESC LIMIT 1
 -- name: add_seal
 INSERT INTO seals (first_seq, last_seq, at_ms, prev_hash, hash)
 VALUES (:first_seq, :last_seq, :at_ms, :prev_hash, :hash)
+
+-- == gates ==
+
+-- name: foreign_task
+SELECT key, receipt_count, receipt_hash FROM foreign_tasks WHERE project_id = :project_id AND task_id = :task_id
+
+-- name: add_foreign_task
+INSERT INTO foreign_tasks (project_id, task_id) VALUES (:project_id, :task_id)
+RETURNING key, receipt_count, receipt_hash
+
+-- name: save_foreign_task
+UPDATE foreign_tasks SET receipt_count = :receipt_count, receipt_hash = :receipt_hash WHERE key = :key
+
+-- name: gate
+SELECT g.sent_seq, g.read_seq FROM gates g WHERE g.project_id = :project_id AND g.gate = :gate
+
+-- name: count_parked
+SELECT count(*) AS n FROM gate_receipts m
+WHERE m.project_id = :project_id AND m.gate = :gate AND m.state = 'parked'
+
+-- name: gate_advance
+INSERT INTO gates (project_id, gate, sent_seq, read_seq) VALUES (:project_id, :gate, :sent_seq, :read_seq)
+ON CONFLICT (project_id, gate) DO UPDATE SET
+    sent_seq = CASE WHEN excluded.sent_seq > gates.sent_seq THEN excluded.sent_seq ELSE gates.sent_seq END,
+    read_seq = CASE WHEN excluded.read_seq > gates.read_seq THEN excluded.read_seq ELSE gates.read_seq END
+
+-- name: gate_receipt
+SELECT state FROM gate_receipts WHERE project_id = :project_id AND gate = :gate AND receipt_id = :receipt_id
+
+-- name: mark_gate_receipt
+INSERT INTO gate_receipts (project_id, gate, receipt_id, state, detail, at_ms)
+VALUES (:project_id, :gate, :receipt_id, :state, :detail, :now_ms)
+ON CONFLICT (project_id, gate, receipt_id) DO NOTHING
 
 -- == export and import ==
 

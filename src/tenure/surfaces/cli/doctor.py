@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from tenure.core.errors import Refused, refuse
+from tenure.core.errors import refuse
 from tenure.core.record import Record
 from tenure.store.store import StoreFault
 from tenure.surfaces.cli.context import Stop, must
-from tenure.surfaces.cli.output import Result, clean, duration, paint
+from tenure.surfaces.cli.output import Result, clean, counted, duration, paint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,13 +79,11 @@ def _integrity(context: Context) -> Iterator[Finding]:
 
 def _clock(context: Context) -> Iterator[Finding]:
     """Whether this machine may write, and how far its wall clock is from the store's time."""
+    refusal = None
     try:
-        refusal = None
         context.store.run(lambda tx: None)
-    except Exception as error:
-        refusal = getattr(error, "refusal", None)
-        if refusal is None:
-            raise
+    except StoreFault as fault:
+        refusal = fault.refusal
     skew = abs(context.store.clock.wall_ms() - context.now_ms)
     detail = refusal.message if refusal else f"the store's time is {duration(skew)} from the wall clock"
     yield Finding(
@@ -99,9 +97,10 @@ def _clock(context: Context) -> Iterator[Finding]:
 def _overdue(context: Context) -> Iterator[Finding]:
     from tenure.engine.observe import statistics
 
+    # Nothing is wrong with a lease that ran out while nobody looked: whoever claims its task recovers it first.
     due = must(statistics(context.store)).due
-    detail = f"{due} dead holders' tasks are not taken back yet" if due else "nothing is due"
-    yield Finding(check="recovery", well=not due, detail=detail, repair="tenure doctor --fix, or just claim them")
+    detail = f"{counted(due, 'task')} of dead holders on offer, not taken back yet" if due else "nothing is due"
+    yield Finding(check="recovery", well=True, detail=detail)
 
 
 def _worktrees(context: Context) -> Iterator[Finding]:
@@ -130,7 +129,7 @@ def _ledger(context: Context) -> Iterator[Finding]:
     yield Finding(
         check="ledger",
         well=not checked.faults,
-        detail="; ".join(checked.faults[:3]) or f"{checked.receipts} receipts verify",
+        detail="; ".join(checked.faults[:3]) or f"{counted(checked.receipts, 'receipt')} checked",
         repair="the ledger was changed from outside: compare with a backup",
     )
 
@@ -151,20 +150,29 @@ def _gridlock(context: Context) -> Iterator[Finding]:
 
 
 def _fix(context: Context) -> list[str]:
-    """Repair: adopt a shared file, take back what is due, let agents whose folder is gone leave."""
+    """Repair: adopt a shared file, let agents whose folder is gone leave, take back what is due (theirs included)."""
     from tenure.engine.agents import depart
     from tenure.engine.recovery import advance
 
     fixed = []
-    answer = advance(context.store, limit=10_000)
-    if isinstance(answer, Refused) and answer.code == "store_shared":
+    if _shared(context):
         context.store.adopt()
         fixed.append("this machine keeps the file; every lease has a fresh term")
-        answer = advance(context.store, limit=10_000)
-    done = must(answer)
-    if done.recovered:
-        fixed.append(f"took back {done.recovered} tasks of dead holders")
     for agent_id, path in _stale_worktrees(context):
         must(depart(context.store, agent_id=agent_id, reason="its folder is gone"))
         fixed.append(f"{agent_id} has left: {path} is gone")
+    done = must(advance(context.store, limit=10_000))
+    if done.recovered:
+        fixed.append(f"took back {counted(done.recovered, 'task')} of dead holders")
     return fixed
+
+
+def _shared(context: Context) -> bool:
+    """Whether another machine writes to the same file."""
+    try:
+        context.store.run(lambda tx: None)
+    except StoreFault as fault:
+        if fault.refusal.code != "store_shared":
+            raise
+        return True
+    return False

@@ -31,12 +31,9 @@ def find(words: list[str]) -> tuple[Command, list[str]] | Refused | Result:
             return command, [*rest[length:], *before]
     if rest[0] not in GROUPS:
         return _unknown(rest[0], [*known, *GROUPS])
-    if all(word in ("help", *_COMMON_NAMES) for word in rest[1:]):
+    if len(rest) == 1 or rest[1] == "help" or rest[1].startswith("-"):
         return _printed(overview(rest[0]))
     return _unknown(" ".join(rest[:2]), [words for words in known if words.startswith(rest[0] + " ")], rest[0])
-
-
-_COMMON_NAMES = [name for option in COMMON for name in (option.name, *option.aliases)]
 
 
 def _leading_options(words: list[str]) -> tuple[list[str], list[str]]:
@@ -54,7 +51,8 @@ def _help(rest: list[str], before: list[str]) -> Refused | Result:
         from tenure import __version__
 
         return _printed([f"tenure {__version__}"])
-    unknown = [word for word in before if word.startswith("-") and word.partition("=")[0] not in _COMMON_NAMES]
+    common = [name for option in COMMON for name in (option.name, *option.aliases)]
+    unknown = [word for word in before if word.startswith("-") and word.partition("=")[0] not in common]
     if unknown:
         return refuse("usage", f"unknown option {ascii(unknown[0])[1:-1]}", "Run: tenure help")
     if not rest or (rest[0] in GROUPS and len(rest) == 1):

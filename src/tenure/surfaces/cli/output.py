@@ -99,6 +99,11 @@ def duration(ms: int) -> str:
     return " ".join(parts[:2])
 
 
+def counted(number: int, noun: str) -> str:
+    """1 task, 2 tasks."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def left(at_ms: int, now_ms: int) -> str:
     """How long a lease has."""
     return f"expires in {duration(at_ms - now_ms)}"

@@ -12,7 +12,7 @@ import sys
 
 from tenure.core.errors import Refused, refuse
 from tenure.surfaces.cli.context import Stop, must
-from tenure.surfaces.cli.output import Result
+from tenure.surfaces.cli.output import Result, counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def export(context: Context) -> Result:
     finally:
         if target is not None:
             stream.close()
-    told = ", ".join(f"{count} {name}s" for name, count in counts.items())
+    told = ", ".join(counted(count, name) for name, count in counts.items())
     return Result(data=counts, lines=[] if target is None else [f"Wrote {told} to {target}"])
 
 
@@ -87,8 +87,14 @@ def import_(context: Context) -> Result:
             raise Stop(_at_line(done, chunk, sum(counts.values())))
         for name, count in done.items():
             counts[name] = counts.get(name, 0) + count
-    told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count) or "nothing"
+    told = ", ".join(_told(name, count) for name, count in counts.items() if count) or "nothing"
     return Result(data=counts, lines=[f"Imported {told}"], next=["tenure status"])
+
+
+def _told(name: str, count: int) -> str:
+    """3 tasks; 1 task skipped."""
+    kind, _, fate = name.replace("_", " ").partition(" ")
+    return f"{counted(count, kind.removesuffix('s'))} {fate}".rstrip()
 
 
 def _at_line(refusal: Refused, chunk: list[Numbered], before: int) -> Refused:
@@ -96,7 +102,7 @@ def _at_line(refusal: Refused, chunk: list[Numbered], before: int) -> Refused:
     if "index" not in refusal.facts:
         return refusal
     number = chunk[refusal.facts["index"]][0]
-    kept = f" The {before} records read before it were imported." if before else " Nothing was imported."
+    kept = f" {counted(before, 'record')} before it came in." if before else " Nothing was imported."
     facts = {name: value for name, value in refusal.facts.items() if name != "index"}
     return refusal.replace(message=f"Line {number}: {refusal.message}{kept}", facts={**facts, "line": number})
 

@@ -11,6 +11,8 @@ from starlette.responses import Response
 from tenure.core.times import iso
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tenure.core.errors import Refused
     from tenure.core.model import Lease, Task
     from tenure.engine.claims import Grant
@@ -73,6 +75,14 @@ def offered(grant: Grant) -> dict[str, Any]:
     }
 
 
+def offer_headers(grants: Sequence[Grant]) -> dict[str, str]:
+    """What the fixed body of an offer has no place for: each lease's term (unless it began earlier) and its token."""
+    headers = {"Tenure-Token": ",".join(str(grant.lease.token) for grant in grants)}
+    if not any(grant.resumed for grant in grants):
+        headers["Tenure-Lease-S"] = ",".join(f"{grant.lease.term_ms / 1000:g}" for grant in grants)
+    return headers
+
+
 def offered_task(task: Task) -> dict[str, Any]:
     """The work specification of an offer."""
     shape: dict[str, Any] = {
@@ -119,5 +129,7 @@ def held(lease: Lease, now_ms: int) -> dict[str, Any]:
         "state": lease.state,
         "lease_expires_at": iso(lease.expires_at_ms),
         "recover_at": iso(lease.recover_at_ms),
+        # What this heartbeat bought, counted from the server's now: the holder's clock need not be the server's.
+        "lease_s": (lease.expires_at_ms - now_ms) / 1000,
         "signals": ["deadline_soon"] if remaining_ms <= lease.warning_ms else [],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tenure.core.errors import Refused, refuse
@@ -14,6 +15,8 @@ from tenure.surfaces.http.requests import body_of, node_of, whole
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from tenure.surfaces.http.node import Node
 
 WAIT_MAX_S = 300.0
 TASKS_MAX = claims.OFFERS_MAX
@@ -42,13 +45,28 @@ async def poll(request: Request) -> Response:
     }
     given = await node.call(claims.offer, **arguments)
     if wait_s and isinstance(given, Refused) and given.code == "nothing_ready":
-        waited = await node.wait_for_work(arguments, wait_s)
+        waited = await _wait(request, node, arguments, wait_s)
         given = given if waited is None else waited
     if isinstance(given, Refused):
         return answers.no_content() if given.code == "nothing_ready" else answers.problem(given)
+    headers = answers.offer_headers(given)
     if asked.max_tasks > 1:
-        return answers.reply({"leases": [answers.offered(grant) for grant in given]})
-    return answers.reply(answers.offered(given[0]))
+        return answers.reply({"leases": [answers.offered(grant) for grant in given]}, headers=headers)
+    return answers.reply(answers.offered(given[0]), headers=headers)
+
+
+async def _wait(request: Request, node: Node, arguments: dict[str, Any], wait_s: float) -> Any:
+    """Wait for work as long as the worker does: one that hung up must not be given what others could do."""
+    gone = asyncio.ensure_future(_hung_up(request))
+    try:
+        return await node.wait_for_work(arguments, wait_s, gone)
+    finally:
+        gone.cancel()
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _wait_s(request: Request, asked: wire.Lease) -> float | Refused:

@@ -40,6 +40,11 @@ class Waiter:
         self.request = request
         self.answer = answer
 
+    def leave(self) -> None:
+        """Wait no longer."""
+        if not self.answer.done():
+            self.answer.set_result(None)
+
     @property
     def wants(self) -> tuple[Any, ...]:
         """Waiters that want the same are tried together: where one gets nothing, none of them would."""
@@ -80,8 +85,7 @@ class Node:
         self.stopping.set()
         self.changed.set()
         for waiter in self._waiters:
-            if not waiter.answer.done():
-                waiter.answer.set_result(None)
+            waiter.leave()
 
     async def stop(self) -> None:
         """Finish what was accepted, then end."""
@@ -119,21 +123,29 @@ class Node:
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
-    async def wait_for_work(self, request: dict[str, Any], wait_s: float) -> Any:
-        """Wait until an offer can be made for this request; None when the time is over or the server stops."""
+    async def wait_for_work(self, request: dict[str, Any], wait_s: float, gone: asyncio.Future[None]) -> Any:
+        """Wait until an offer can be made for this request; None when the time is over or the server stops.
+
+        `gone` is done when the worker hangs up. An offer that was made in that very moment is given back.
+        """
         if self.stopping.is_set():
             return None
         waiter = Waiter(request, self._loop.create_future())
         self._waiters.append(waiter)
+        gone.add_done_callback(lambda _: waiter.leave())
         # Something may have come between the poll that found nothing and this waiter's place in the list.
         self.changed.set()
         try:
             async with asyncio.timeout(wait_s):
-                return await waiter.answer
+                answer = await waiter.answer
         except TimeoutError:
             return waiter.answer.result() if waiter.answer.done() and not waiter.answer.cancelled() else None
         finally:
             self._waiters.remove(waiter)
+        if gone.done() and answer is not None and not isinstance(answer, Refused):
+            await self._give_back(answer)
+            return None
+        return answer
 
     @property
     def waiting(self) -> int:

@@ -99,7 +99,8 @@ async def events(request: Request) -> Response:
 
 async def _stream(node: Node, after: int, filters: dict[str, Any]) -> AsyncIterator[bytes]:
     """Read on from where the reader is. The reader's own pace limits us: nothing is buffered for it here."""
-    yield b": connected\n\n"
+    # Names where the reader is before anything happened, so that it misses nothing if it is cut off until then.
+    yield b": connected\nid: %d\n\n" % after
     quiet_s = 0.0
     while not node.stopping.is_set():
         found = await node.call(observe.events, after=after, limit=EVENTS_AT_ONCE, **filters)

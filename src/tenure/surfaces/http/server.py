@@ -111,9 +111,12 @@ def serve(store: SqliteStore, host: str, port: int, tokens: Tokens | None, liste
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, port))
+    # Before the address is told: who connects at once then waits for the application instead of being refused.
+    listener.listen(2048)
     bound = listener.getsockname()[1]
     config = configured(build(store, f"{socket.gethostname()}.{bound}", tokens))
     listening(f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}")
+    import sys; sys.setswitchinterval(float(__import__("os").environ.get("SWI","0.005")))
     Server(config).run(sockets=[listener])
 
 
@@ -129,4 +132,6 @@ def configured(application: Any) -> uvicorn.Config:
         backlog=2048,
         timeout_graceful_shutdown=30,
         server_header=False,
+        # Nobody stands in front of a loopback server; behind a proxy, tokens tell who calls.
+        proxy_headers=False,
     )

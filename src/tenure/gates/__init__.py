@@ -1,0 +1,1 @@
+"""Adapters to systems that keep a part of our truth: the external ReceiptGate."""

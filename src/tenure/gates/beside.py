@@ -1,0 +1,56 @@
+"""A loop of their own for monitors that wait for others' machines.
+
+A gate that hangs keeps its monitor waiting for seconds; recovery must not wait with it. So the gate's monitor has a
+thread beside the shared one, and both start, stop and are looked at together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tenure.monitors.loop import Loop, MonitorStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tenure.gates.receiptgate import ReceiptGate
+    from tenure.monitors.loop import Monitor
+
+
+class GateStatus(MonitorStatus):
+    """A monitor's status, and each gate's: what was sent and read, what is parked, what went wrong last."""
+
+    gates: list[dict[str, Any]]
+
+
+class LoopWithGate(Loop):
+    """The shared loop, and beside it the one of the gate. Each `data_version` belongs to its own loop's connection."""
+
+    def __init__(
+        self,
+        monitors: Sequence[Monitor],
+        data_version: Callable[[], int],
+        gate: ReceiptGate,
+        gate_data_version: Callable[[], int],
+    ) -> None:
+        super().__init__(monitors, data_version)
+        self._gate = gate
+        self._beside = Loop([gate], gate_data_version)
+
+    def start(self) -> None:
+        super().start()
+        self._beside.start()
+
+    def stop(self) -> None:
+        """Both finish the tick under way; a request to a gate that hangs is waited for until its time is over."""
+        super().stop()
+        self._beside.stop()
+        self._gate.close()
+
+    def poke(self) -> None:
+        super().poke()
+        self._beside.poke()
+
+    def statuses(self) -> list[MonitorStatus]:
+        beside = [GateStatus(**status.as_dict(), gates=self._gate.facts()) for status in self._beside.statuses()]
+        return [*super().statuses(), *beside]
