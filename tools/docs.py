@@ -352,7 +352,7 @@ def _numbers() -> set[str]:
     names = dict.fromkeys(("lease_id", "project_id", "task_id", "agent_id", "profile"), "")
     counts = dict.fromkeys(("task_key", "incarnation", "token", "term_ms"), 1)
     sample: dict[str, Any] = {**times, **names, **counts, "state": "active", "death_at_ms": 0, "silent_until_ms": 0}
-    return set(rules.numbers(Lease(**sample), 0))
+    return set(rules.numbers(Lease(**sample), 0, settings.DEFAULTS.task_lease.silence_multiplier))
 
 
 def events() -> str:

@@ -52,4 +52,6 @@ def monitors(store: SqliteStore, environ: Mapping[str, str] | None = None) -> Lo
     own, gates_own = store.clone(), store.clone()
     token = (os.environ if environ is None else environ).get(SECRETS["receiptgate_token"], "").strip()
     gate = ReceiptGate(gates_own, token)
-    return LoopWithGate([RecoveryMonitor(own), Upkeep(own)], own.data_version, gate, gates_own.data_version)
+    loop = LoopWithGate([RecoveryMonitor(own), Upkeep(own)], own.data_version, gate, gates_own.data_version)
+    loop.owned = [own, gates_own]
+    return loop

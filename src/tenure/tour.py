@@ -70,8 +70,9 @@ class Tour:
         self.clock.advance(0.001)
         self.say(f"The deadline: it reads {self.status('F001')}, before anyone has written anything.")
         ok(recovery.advance(self.store))
-        story = ok(explain.why(self.store, task_id="F001")).story
-        self.say(f"{story[-1].text[0].upper()}{story[-1].text[1:]}.")
+        story = [line.text for line in ok(explain.why(self.store, task_id="F001")).story]
+        told = next(text for text in reversed(story) if text.startswith("recovered"))
+        self.say(f"{told[0].upper()}{told[1:]}.")
 
     def hand_over(self) -> None:
         self.clock.advance(5)

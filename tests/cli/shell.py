@@ -21,6 +21,8 @@ from tenure.surfaces.cli.main import main
 TENURE = str(Path(sys.executable).parent / "tenure")
 OURS = ("TENURE_", "LODESTAR_", "GIT_", "NO_COLOR", "PYTHON")
 PATIENCE_S = 60
+AGENT, OTHER = "A1234ABCD", "B1234ABCD"
+KEYS = ["schema", "ok", "data", "error", "next", "warnings"]
 GIT_NAME = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_SYSTEM": os.devnull,
@@ -48,6 +50,17 @@ def environment(**more: str) -> dict[str, str]:
 def git(folder: Path, *words: str) -> None:
     """Run git, which must succeed."""
     subprocess.run(["git", *words], cwd=folder, env=environment(**GIT_NAME), check=True, capture_output=True)
+
+
+def envelope(text: str) -> dict[str, Any]:
+    """The one document on standard output."""
+    document = json.loads(text)
+    assert list(document) == KEYS
+    assert document["schema"] == "tenure/1"
+    assert isinstance(document["next"], list)
+    assert isinstance(document["warnings"], list)
+    assert text.count("\n") == 1
+    return dict(document)
 
 
 class Shell:

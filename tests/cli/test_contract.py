@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pty
 import re
-import sqlite3
-import subprocess
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +14,9 @@ from tenure.engine import observe
 from tenure.surfaces.cli.commands import COMMANDS
 from tenure.surfaces.cli.lookup import by_words
 from tenure.surfaces.cli.spec import Command
-from tests.cli.shell import TENURE, Desk, Shell, environment
+from tests.cli.shell import AGENT, OTHER, Desk, envelope
 
-AGENT, OTHER = "A1234ABCD", "B1234ABCD"
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "cli.md"
-KEYS = ["schema", "ok", "data", "error", "next", "warnings"]
 # Words with which each command succeeds in the scene: F001 held by AGENT, F002 after it, F003 free, F004 done, F005
 # blocked. {file} is a file of JSON lines, {settings} one of settings, {receipt} a receipt.
 WORDS = {
@@ -71,42 +63,15 @@ WORDS = {
     "tour": "",
     "completion": "bash",
 }
-# Runs until it is stopped; its own tests start it.
-ENDLESS = {"up"}
+# These run until they are stopped; their own tests start them.
+ENDLESS = {"up", "worker"}
 STORELESS = {"init", "prime", "tour", "completion"}
-
-
-@pytest.fixture
-def scene(desk: Desk, tmp_path: Path) -> Desk:
-    for agent in (AGENT, OTHER):
-        desk.ok("agent", "join", "--id", agent, "--name", agent)
-    for task in ("F001", "F003", "F004", "F005"):
-        desk.ok("task", "add", f"Task {task}", "--id", task)
-    desk.ok("task", "add", "Task F002", "--id", "F002", "--after", "F001")
-    desk.ok("task", "claim", "F004", "--agent", AGENT)
-    desk.ok("task", "done", "F004")
-    desk.ok("task", "claim", "F001", "--agent", AGENT)
-    desk.ok("task", "block", "F005", "--message", "no key", "--force")
-    (tmp_path / "tasks.jsonl").write_text('{"title": "From a file"}\n')
-    (tmp_path / "settings.toml").write_text("[task_lease]\nmax_renewals = 20\n")
-    return desk
 
 
 def words_of(command: Command, scene: Desk, tmp_path: Path) -> list[str]:
     receipt = scene.data("receipts", "list")["receipts"][0]["receipt_id"]
     files = {"file": tmp_path / "tasks.jsonl", "settings": tmp_path / "settings.toml"}
     return [*command.path.split(), *WORDS[command.path].format(receipt=receipt, **files).split()]
-
-
-def envelope(text: str) -> dict[str, Any]:
-    """The one document on standard output."""
-    document = json.loads(text)
-    assert list(document) == KEYS
-    assert document["schema"] == "tenure/1"
-    assert isinstance(document["next"], list)
-    assert isinstance(document["warnings"], list)
-    assert text.count("\n") == 1
-    return dict(document)
 
 
 # -- the envelope -----------------------------------------------------------------------------------------------------
@@ -298,6 +263,8 @@ def test_every_command_option_and_alias_is_in_the_docs(command: Command) -> None
         ("redy", "tenure ready"),
         ("agent jion", "tenure agent join"),
         ("tsak list", "tenure task"),
+        ("help task clam", "tenure task claim"),
+        ("--versoin", "--version"),
         ("task claim F001 --agnt B", "--agent"),
         ("task claim F001 --tll 5m", "--ttl"),
         ("task add Title --prioritty high", "--priority"),
@@ -341,120 +308,3 @@ def test_words_that_agents_try_work(scene: Desk, words: str) -> None:
 def test_underscores_and_equals_in_options_work(scene: Desk) -> None:
     claimed = scene.data("task", "claim", "F003", f"--agent_id={OTHER}", "--idempotency_key=k")
     assert claimed["agent_id"] == OTHER
-
-
-# -- pipes, colours, control sequences, limits ------------------------------------------------------------------------
-
-
-def fill(shell: Shell, count: int) -> None:
-    lines = "".join(json.dumps({"task_id": f"N{n}", "title": "x" * 200}) + "\n" for n in range(count))
-    assert shell.run("import", "-", given=lines).status == 0
-
-
-@pytest.mark.parametrize(
-    "words", [["events", "--limit", "2000"], ["export"], ["task", "list", "--limit", "2000"], ["events", "--json"]]
-)
-def test_pipe_that_closes_early_prints_no_traceback(shell: Shell, words: list[str]) -> None:
-    fill(shell, 1_000)
-    left = shell.start(*words)
-    head = subprocess.Popen(["head", "-n", "1"], stdin=left.stdout, stdout=subprocess.PIPE, text=True)
-    assert left.stdout is not None
-    left.stdout.close()
-    shown, _ = head.communicate(timeout=60)
-    assert left.stderr is not None
-    with left.stderr as errors:
-        assert errors.read() == ""
-    assert left.wait(60) == 0
-    assert shown.count("\n") == 1
-
-
-def on_a_terminal(shell: Shell, *words: str, **env: str) -> str:
-    """What a command prints when its output is a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [TENURE, *words], cwd=shell.folder, env=environment(TERM="xterm", **env), stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while chunk := os.read(ours, 4096):
-            shown += chunk
-    except OSError:
-        pass  # How Linux tells that the other end is closed.
-    os.close(ours)
-    assert process.wait(60) is not None
-    return shown.decode()
-
-
-def test_colours_are_on_a_terminal_only_and_never_against_no_color(shell: Shell) -> None:
-    shell.ok("task", "add", "Title", "--id", "F001")
-    for words in (["status"], ["task", "show", "F001"], ["task", "show", "F999"]):
-        assert "\x1b[" in on_a_terminal(shell, *words)
-        assert "\x1b[" not in on_a_terminal(shell, *words, NO_COLOR="1")
-        ran = shell.run(*words)
-        assert "\x1b[" not in ran.out + ran.err
-
-
-def test_colours_leave_columns_aligned(shell: Shell) -> None:
-    for status in ("F001", "F0002"):
-        shell.ok("task", "add", "Title", "--id", status)
-    shell.ok("task", "claim", "F001", "--agent", AGENT)
-    shown = re.sub(r"\x1b\[\d+m", "", on_a_terminal(shell, "task", "list")).split()
-    assert shown == shell.ok("task", "list").out.split()
-
-
-HOSTILE = "\x1b[31mred\x1b]0;title\x07\x1b[2J\u202egnp\x9b1m\r\n\tend"
-
-
-def test_agents_text_is_stripped_of_control_sequences(scene: Desk) -> None:
-    for task in ("H1", "H2"):
-        scene.ok("task", "add", "Title", "--id", task, "--body", "Body")
-        scene.ok("msg", "send", "--task", task, "--from", AGENT, "--text", "Hello")
-    scene.ok("task", "block", "H1", "--message", "Reason", "--force")
-    # The verbs refuse such text; a file that something else has written may hold it nevertheless.
-    with closing(sqlite3.connect(scene.store)) as connection:
-        for change in ("tasks SET title = ?1, body = ?1", "messages SET text = ?1", "agents SET name = ?1, role = ?1"):
-            connection.execute(f"UPDATE {change}", (HOSTILE,))
-        connection.execute("UPDATE tasks SET blocked_reason = ? WHERE status = 'blocked'", (HOSTILE,))
-        connection.execute("UPDATE events SET data = ? WHERE kind = 'message'", (json.dumps({"text": HOSTILE}),))
-        connection.commit()
-    shows = "task show H1,task list,task graph,msg thread H1,why H1,events,agent list,agent show A1234ABCD,ready,doctor"
-    for words in (*shows.split(","), f"next --agent {OTHER}", f"task claim H1 --agent {OTHER}"):
-        ran = scene.run(*words.split())
-        shown = ran.out + ran.err
-        assert "red" in shown or words in ("task graph", "doctor"), words
-        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown), words
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        ("task list", 50),
-        ("task list --search Task --status todo", 50),
-        ("ready", 20),
-        ("events", 50),
-        ("events --task N1 --limit 1", 1),
-        ("agent list --limit 1", 1),
-        ("receipts list --limit 1", 1),
-        (f"msg inbox --agent {OTHER} --limit 1", 1),
-        ("msg thread N1 --limit 1", 1),
-    ],
-)
-def test_lists_are_limited_and_say_how_to_get_more(scene: Desk, words: str, shown: int) -> None:
-    source = scene.folder / "many.jsonl"
-    source.write_text("".join(json.dumps({"task_id": f"N{n}", "title": "A Task"}) + "\n" for n in range(120)))
-    scene.ok("import", str(source))
-    for text in ("first", "second", "third"):
-        scene.ok("msg", "send", "--task", "N1", "--to", OTHER, "--from", AGENT, "--text", text)
-    document = envelope(scene.ok(*words.split(), "--json").out)
-    (found,) = document["data"].values()
-    assert len(found) == shown
-    if not words.startswith("ready"):
-        assert document["next"]
-    plain = scene.ok(*words.split()).lines[-1]
-    label, _, command = plain.partition(": tenure ")
-    assert label in ("More", "Earlier")
-    more = json.loads(scene.ok(*command.split(), "--json").out)["data"]
-    (found_more,) = more.values()
-    assert found_more
-    assert len(found_more) > shown or found_more != found

@@ -8,9 +8,7 @@ import pytest
 
 from tenure.surfaces.cli.lookup import by_words
 from tenure.surfaces.cli.prime import DO, DONT
-from tests.cli.shell import Desk
-
-AGENT, OTHER = "A1234ABCD", "B1234ABCD"
+from tests.cli.shell import AGENT, OTHER, Desk
 
 
 @pytest.fixture

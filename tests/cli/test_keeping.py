@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from tenure.core import settings
-from tests.cli.shell import Desk, Shell, git
-
-AGENT, OTHER = "A1234ABCD", "B1234ABCD"
+from tests.cli.shell import AGENT, OTHER, Desk, Shell, git
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -218,7 +216,10 @@ def test_import_of_plain_lines_makes_tasks(desk: Desk, tmp_path: Path) -> None:
         '{"task_id": "F001", "title": "First", "priority": "high"}\n'
         '{"title": "Third"}\n'
     )
-    assert desk.ok("import", str(source)).lines == ["Imported 3 tasks"]
+    # A message may stand before its task.
+    said = {"record": "message", "task_id": "F001", "sender": AGENT, "text": "hi", "at": "2026-01-01T00:00:00Z"}
+    source.write_text(json.dumps(said) + "\n" + source.read_text())
+    assert desk.ok("import", str(source)).lines == ["Imported 3 tasks, 1 message"]
     assert desk.data("task", "show", "F002")["unmet"] == 1
     assert len(desk.data("task", "list")["tasks"]) == 3
 

@@ -115,6 +115,10 @@ def test_defaults_of_our_own_section_are_as_designed() -> None:
         "quarantine_after": 3,
         "instruction_budget_tokens": 6000,
         "event_retention_days": 30,
+        "receiptgate_url": "",
+        "receiptgate_project": "",
+        "receiptgate_poll_s": 5,
+        "foreign_receipts": False,
     }
 
 
@@ -171,6 +175,10 @@ EVERYTHING: dict[str, Any] = {
         "quarantine_after": 1,
         "instruction_budget_tokens": 1000,
         "event_retention_days": 365,
+        "receiptgate_url": "https://gate.example",
+        "receiptgate_project": "ours",
+        "receiptgate_poll_s": 30,
+        "foreign_receipts": True,
     },
     "profiles": {"batch": {"base": "worker", "ttl_s": 120, "max_attempts": None}},
     "task_types": {"code.generate": {"lease_duration_s": 1800}},

@@ -282,7 +282,13 @@ def test_explain_story_is_in_order_and_bounded(store: SqliteStore, clock: Manual
     story = [line.text for line in ok(explain.why(store, task_id="F001")).story]
     assert story[0] == "added"
     assert story[1].startswith("claimed by A1 (agent, token ")
-    assert story[2:] == ["A1 reports 40%: half", "released by A1: tired"]
+    assert story[2:] == [
+        "receipt 1: accepted (from A1)",
+        "A1 reports 40%: half",
+        "released by A1: tired",
+        "receipt 2: escalate to Marcus: released (from tenure)",
+        "A1 called 1 times in all, this one last",
+    ]
     assert len(ok(explain.why(store, task_id="F001", limit=1)).story) == 1
     refused(explain.why(store, task_id="F404"), "task_not_found")
 

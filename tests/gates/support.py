@@ -18,12 +18,13 @@ from typing import Any
 import httpx
 
 from tenure.core.model import Lease
-from tenure.engine import claims
+from tenure.engine import claims, endings
 from tenure.engine.projects import configure
+from tenure.engine.receipts import list_receipts
 from tenure.gates.client import GateClient
 from tenure.gates.receiptgate import ReceiptGate
 from tenure.store.sqlite import SqliteStore
-from tests.support import ok
+from tests.support import add, ok, take
 
 WORKER = "worker.w1"
 URL = re.compile(r"http://[\d.]+:\d+")
@@ -226,3 +227,32 @@ class Ours:
         self.gate.close()
         for client in self.clients:
             client.close()
+
+
+def ledger(store: SqliteStore) -> list[str]:
+    """The ids of our receipts, in order."""
+    return [receipt.receipt_id for receipt in ok(list_receipts(store, limit=1_000))]
+
+
+def work(store: SqliteStore, *task_ids: str) -> None:
+    """Two receipts for each task: accepted, complete."""
+    for task_id in task_ids:
+        add(store, task_id)
+        take(store, WORKER, task_id, profile="worker")
+        ok(endings.complete(store, task_id=task_id, agent_id=WORKER))
+
+
+def report(task_id: str, phase: str = "accepted", source: str = WORKER, **more: Any) -> dict[str, Any]:
+    outcome = {"status": "success", "outcome_kind": "none"} if phase == "complete" else {}
+    return {"phase": phase, "task_id": task_id, "source_system": source, **outcome, **more}
+
+
+def until(what: Any, seconds: float = 20.0) -> Any:
+    """Wait for something that two other processes do."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")

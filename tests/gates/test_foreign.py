@@ -12,7 +12,7 @@ from tenure.engine.ledger import Submitted
 from tenure.engine.projects import configure, create_project
 from tenure.store.sqlite import SqliteStore
 from tests.engine.scene import whole
-from tests.gates.test_receiptgate import report
+from tests.gates.support import report
 from tests.support import add, ok, refused, take
 
 
@@ -64,9 +64,6 @@ def test_verify_finds_a_changed_a_missing_and_an_orphaned_foreign_receipt(gate: 
         "DELETE FROM foreign_tasks",
     ):
         gate.connection.execute(damage)
-        gate.connection.execute("SAVEPOINT looking")
-        heads = gate.connection.execute("SELECT count(*) FROM receipts").fetchone()[0]
-        assert heads >= 0
         faults = _faults(gate)
         gate.connection.execute("ROLLBACK TO whole")
         assert len(faults) == 1, damage

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +13,14 @@ import pytest
 
 from tenure.clock import ManualClock
 from tenure.core.errors import Refused
-from tenure.engine import endings
+from tenure.engine import gates
 from tenure.engine.projects import configure, create_project
 from tenure.engine.receipts import list_receipts, submit_receipt
 from tenure.gates.client import GateClient, GateDown
 from tenure.store.sqlite import SqliteStore
 from tests.engine.scene import data, events, receipts, said, shown
-from tests.gates.support import WORKER, Ours, Server, serving
-from tests.support import add, ok, take
-
-
-def ledger(store: SqliteStore) -> list[str]:
-    """The ids of our receipts, in order."""
-    return [receipt.receipt_id for receipt in ok(list_receipts(store, limit=1_000))]
-
-
-def work(store: SqliteStore, *task_ids: str) -> None:
-    """Two receipts for each task: accepted, complete."""
-    for task_id in task_ids:
-        add(store, task_id)
-        take(store, WORKER, task_id, profile="worker")
-        ok(endings.complete(store, task_id=task_id, agent_id=WORKER))
-
-
-def report(task_id: str, phase: str = "accepted", source: str = WORKER, **more: Any) -> dict[str, Any]:
-    outcome = {"status": "success", "outcome_kind": "none"} if phase == "complete" else {}
-    return {"phase": phase, "task_id": task_id, "source_system": source, **outcome, **more}
-
+from tests.gates.support import WORKER, Ours, Server, ledger, report, serving, until, work
+from tests.support import add, ok
 
 # -- sending ----------------------------------------------------------------------------------------------------------
 
@@ -277,6 +257,7 @@ def test_read_receipts_are_not_echoed_to_the_gate_and_ours_are_not_applied_again
     gate.post("/receipts", report("F001", "complete"))
     for _ in range(3):
         ours.later()
+    assert ours.facts()["sent"] == 0, "what came from there does not even go back to be told apart"
     ours.restart()
     ours.later()
     assert [receipt["phase"] for receipt in gate.receipts()] == ["accepted", "complete"]
@@ -317,6 +298,16 @@ def test_read_by_two_servers_of_one_store_applies_once(ours: Ours, gate: Server)
     assert said(ours.store) == ["accepted"]
     assert events(ours.store, "gate_refused") == []
     other.close()
+
+
+def test_take_the_same_receipt_by_two_that_read_it_at_once_is_judged_once(store: SqliteStore) -> None:
+    add(store, "F001")
+    name = gates.GateName(project_id="default", gate="g")
+    body = {**report("F001", source="worker.nobody"), "receipt_id": "R1"}
+    assert [store.run(lambda tx: gates.take(tx, name, 3, body)) for _ in range(2)] == ["refused", "ignored"]
+    assert len(events(store, "gate_refused")) == 1
+    store.run(lambda tx: gates.read(tx, name, 2))
+    assert store.look(lambda tx: gates.state(tx, name)).read_seq == 3, "a cursor never moves back"
 
 
 def test_read_receipts_of_tasks_we_do_not_have_or_of_other_phases_are_passed_over(ours: Ours, gate: Server) -> None:
@@ -365,17 +356,6 @@ def test_read_a_receipt_that_makes_the_engine_fail_is_given_up_and_told(
 
 
 # -- the whole --------------------------------------------------------------------------------------------------------
-
-
-def until(what: Any, seconds: float = 20.0) -> Any:
-    """Wait for something that two other processes do."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not happen")
 
 
 def test_two_servers_a_worker_polls_ours_and_reports_to_the_gate(tmp_path: Path, gate: Server) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from tenure.core.model import Event
+    from tenure.core.model import Event, Receipt
 
 
 def recovery_numbers(data: dict[str, Any]) -> str:
@@ -102,3 +102,15 @@ def sentence(event: Event) -> str:
     """One event, told. A kind written by a newer version is shown by its name."""
     tell = SENTENCES.get(event.kind)
     return event.kind if tell is None else tell(event.agent_id or "", json.loads(event.data))
+
+
+def receipt_sentence(receipt: Receipt) -> str:
+    """One receipt, told."""
+    body = json.loads(receipt.body)
+    said = {
+        "accepted": "",
+        "progress": f" {body['progress']}%",
+        "complete": f" {body['status']}",
+        "escalate": f" to {body['escalation_to']}: {body['escalation_reason']}",
+    }[receipt.phase]
+    return f"receipt {receipt.position}: {receipt.phase}{said} (from {body['source_system']})"

@@ -337,7 +337,7 @@ def _best(tx: Transaction, request: Request, preferred_kinds: Sequence[str]) -> 
     values = {
         "project_id": request.project_id,
         "agent_id": request.agent.agent_id,
-        "sets": _sets(tx, request),
+        "sets": fitting_sets(tx, request.project_id, request.asked.capabilities),
     }
     row = tx.one("kept_for", **values)
     if row is not None:
@@ -350,10 +350,10 @@ def _best(tx: Transaction, request: Request, preferred_kinds: Sequence[str]) -> 
     return None if row is None else Task(**row)
 
 
-def _sets(tx: Transaction, request: Request) -> str:
-    """The capability sets this claimant satisfies, as the JSON list that the ready queries seek one by one."""
-    found = [row["requires"] for row in tx.all("requirement_sets", project_id=request.project_id)]
-    fitting = [requires for requires in found if assignment.satisfies(requires, request.asked.capabilities)]
+def fitting_sets(tx: Transaction, project_id: str, capabilities: Sequence[str] | None) -> str:
+    """The capability sets a claimant satisfies, as the JSON list that the ready queries seek one by one."""
+    found = [row["requires"] for row in tx.all("requirement_sets", project_id=project_id)]
+    fitting = [requires for requires in found if assignment.satisfies(requires, capabilities)]
     # Capabilities are identifiers, so that plain quoting is JSON; the json module would cost a claim 6 ms to import.
     return "[" + ",".join(f'"{requires}"' for requires in fitting) + "]"
 

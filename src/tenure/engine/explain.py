@@ -5,10 +5,10 @@ from __future__ import annotations
 from tenure.core import assignment, inputs, instructions
 from tenure.core.deadline import live, median_gap_ms
 from tenure.core.errors import Refused
-from tenure.core.model import Event
+from tenure.core.model import Event, Lease, Receipt
 from tenure.core.phases import phase_of
 from tenure.core.record import Record
-from tenure.core.story import sentence
+from tenure.core.story import receipt_sentence, sentence
 from tenure.engine import holding, load, observe
 from tenure.engine.verb import query
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tenure.core.assignment import Condition
-    from tenure.core.model import Lease, Task
+    from tenure.core.model import Task
     from tenure.store.store import Transaction
 
 
@@ -57,14 +57,28 @@ def why(
     if isinstance(task, Refused):
         return task
     view = observe.views_of(tx, [task])[0]
-    told = [
-        Line(at_ms=event.at_ms, text=sentence(event))
-        for event in reversed([Event(**row) for row in tx.all("events_of_task", task_key=task.key, limit=limit)])
-    ]
     present = [Line(at_ms=lease.seen_at_ms, text=_holding(lease, tx.now_ms)) for lease in view.leases]
     return Explanation(
-        view=view, conditions=tuple(_conditions(tx, task, agent_id, capabilities)), story=(*told, *present)
+        view=view,
+        conditions=tuple(_conditions(tx, task, agent_id, capabilities)),
+        story=(*_story(tx, task, limit), *present),
     )
+
+
+def _story(tx: Transaction, task: Task, limit: int) -> list[Line]:
+    """What happened, in order: events, receipts, and how often each holder that is gone called before it went."""
+    events = [Event(**row) for row in tx.all("events_of_task", task_key=task.key, limit=limit)]
+    lines = [Line(at_ms=event.at_ms, text=sentence(event)) for event in reversed(events)]
+    receipts = [Receipt(**row) for row in tx.all("last_receipts", task_key=task.key, limit=limit)]
+    lines += [Line(at_ms=receipt.at_ms, text=receipt_sentence(receipt)) for receipt in reversed(receipts)]
+    gone = [Lease(**row) for row in tx.all("ended_of_task", task_key=task.key, limit=limit)]
+    lines += [
+        Line(at_ms=lease.seen_at_ms, text=f"{lease.agent_id} called {lease.touches} times in all, this one last")
+        for lease in reversed(gone)
+        if lease.touches
+    ]
+    # Sorting keeps the order of lines of one instant: what was done before what was recorded of it.
+    return sorted(lines, key=lambda line: line.at_ms)[-limit:]
 
 
 def _conditions(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def record(
     tx: Transaction, body: dict[str, Any], project_id: str | None, agent_id: str | None = None
 ) -> Submitted | Refused | None:
-    """Record a receipt, if it is about a task of elsewhere and the project takes such. None: it is none of these."""
+    """Record a receipt that belongs to no task and no lease of ours, if the project takes such. None: it does not."""
     project = project_id or DEFAULT_PROJECT
     settings = load.settings_for(tx, project)
     if isinstance(settings, Refused) or not settings.foreign_receipts or not rules.said(body.get("task_id")):

@@ -72,8 +72,9 @@ def append(
         "prev_hash": prev_hash,
         "hash": receipts.chain_hash(prev_hash, text),
     }
-    tx.do("add_receipt", **row, content_key=receipts.content_key(filled))
-    receipt = Receipt(seq=0, **row)
+    added = tx.one("add_receipt", **row, content_key=receipts.content_key(filled))
+    assert added is not None
+    receipt = Receipt(seq=added["seq"], **row)
     return task.replace(receipt_count=receipt.position, receipt_hash=receipt.hash), receipt
 
 

@@ -14,7 +14,7 @@ from tenure.core.gridlock import Node
 from tenure.core.gridlock import gridlock as find_gridlock
 from tenure.core.model import DEFAULT_PROJECT, STATUSES, Event, Lease, Task
 from tenure.core.record import Record
-from tenure.engine import load, recovery
+from tenure.engine import load
 from tenure.engine.dependencies import Edge
 from tenure.engine.verb import query, verb
 
@@ -175,6 +175,9 @@ def _returns_now(tx: Transaction, lease: Lease) -> bool:
 
 def as_recovered(tx: Transaction, task: Task, lease: Lease) -> Task:
     """The task as the recovery of this dead holder, its only one, will leave it. Nothing is written."""
+    # Imported here because it brings the ledger, which a command that only looks does not need.
+    from tenure.engine import recovery
+
     if lease.state == "offered":
         return task
     settings = load.settings_for(tx, task.project_id)

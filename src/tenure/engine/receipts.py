@@ -49,12 +49,10 @@ def submit_receipt(
     refused = rules.check_shape(body)
     if refused is not None:
         return refused
-    elsewhere = foreign.record(tx, body, project_id, agent_id)
-    if elsewhere is not None:
-        return elsewhere
     bound = _bind(tx, body, project_id, agent_id)
     if isinstance(bound, Refused):
-        return bound
+        elsewhere = foreign.record(tx, body, project_id, agent_id)
+        return bound if elsewhere is None else elsewhere
     task, lease = bound
     repeated = _repeated(tx, body, task, lease)
     if repeated is not None:
@@ -86,6 +84,9 @@ def _bind(
         if rules.said(body.get("task_id")) and body["task_id"] != task.task_id:
             message = f"Lease {lease.lease_id} is on task {task.task_id}, not {inputs.shown(body['task_id'])}."
             return refuse("invalid_receipt", message, field="task_id")
+        if project_id is not None and project_id != task.project_id:
+            message = f"Lease {lease.lease_id} is in project {task.project_id}, not {project_id}."
+            return refuse("invalid_receipt", message, field="project_id")
         if source is not None and source != lease.agent_id:
             message = f"Lease {lease.lease_id} belongs to {lease.agent_id}."
             return refuse("not_holder", message, lease_id=lease.lease_id, holder=lease.agent_id)
@@ -98,7 +99,7 @@ def _bind(
     mine = [lease for lease in load.unended_of_task(tx, found.key) if source in (None, lease.agent_id)]
     if mine:
         return found, mine[-1]
-    row = tx.one("last_lease_of", task_key=found.key, agent_id=source or "")
+    row = tx.one("last_lease_of", task_key=found.key, agent_id=source)
     return found, load.lease_by_id(tx, row["lease_id"]) if row else None
 
 

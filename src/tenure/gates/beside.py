@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tenure.gates.receiptgate import ReceiptGate
     from tenure.monitors.loop import Monitor
+    from tenure.store.sqlite import SqliteStore
 
 
 class GateStatus(MonitorStatus):
@@ -35,6 +36,8 @@ class LoopWithGate(Loop):
     ) -> None:
         super().__init__(monitors, data_version)
         self._gate = gate
+        # Connections that nobody else uses: closed when both loops have ended.
+        self.owned: list[SqliteStore] = []
         self._beside = Loop([gate], gate_data_version)
 
     def start(self) -> None:
@@ -46,6 +49,8 @@ class LoopWithGate(Loop):
         super().stop()
         self._beside.stop()
         self._gate.close()
+        for store in self.owned:
+            store.close()
 
     def poke(self) -> None:
         super().poke()

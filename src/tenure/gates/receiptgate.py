@@ -123,7 +123,7 @@ class Link:
         }
 
     def _try(self, what: str, backoff: Backoff, step: Callable[[], bool], pause_s: float) -> None:
-        # Imported by whoever connected; until then nothing can be down.
+        # Imported here for the same reason as in `connect`.
         from tenure.gates.client import GateDown
 
         now = self._monotonic()

@@ -8,10 +8,13 @@ gets the truth about its own.
 
 Reads run on connections of their own and never wait for the writer. The queue is bounded: past its end a caller is
 refused at once with `overloaded`, which costs it less than waiting for an answer that comes too late.
+
+The writer also tells when somebody else has written: its own connection sees the others' commits and not its own.
 """
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -32,6 +35,10 @@ HOLD_S = 0.005
 GAP_S = 0.002
 WAITING_MAX = 4_096
 READERS = 2
+# How often an idle writer looks whether another process has written. The look costs microseconds.
+LOOK_EVERY_S = 0.02
+
+log = logging.getLogger("tenure.runner")
 
 
 class Job:
@@ -39,9 +46,9 @@ class Job:
 
     __slots__ = ("body", "future", "outcome")
 
-    def __init__(self, body: Callable[[Transaction], Any]) -> None:
+    def __init__(self, body: Callable[[Transaction], Any], future: Any) -> None:
         self.body = body
-        self.future: Any = Future()
+        self.future = future
         self.outcome: Outcome | None = None
 
 
@@ -59,6 +66,7 @@ class Runner:
     """One writer and a few readers over one SQLite file.
 
     `deliver` is called with each batch's finished jobs, after its commit; an event loop hands all of them over at once.
+    `written_elsewhere` is called by the writer's thread after another connection has written.
     """
 
     def __init__(
@@ -68,13 +76,17 @@ class Runner:
         readers: int = READERS,
         waiting_max: int = WAITING_MAX,
         deliver: Callable[[Sequence[Job]], None] = deliver,
-        make_future: Callable[[], Any] | None = None,
+        make_future: Callable[[], Any] = Future,
+        written_elsewhere: Callable[[], None] | None = None,
     ) -> None:
         self._store = store
         self._deliver = deliver
         self._make_future = make_future
+        self._written_elsewhere = written_elsewhere
+        self._seen_version = store.data_version()
         self._writes: queue.Queue[Job | None] = queue.Queue(waiting_max)
         self._reads: queue.Queue[Job | None] = queue.Queue(waiting_max)
+        self._closed = False
         self.batches = 0
         self.written = 0
         self._threads = [threading.Thread(target=self._write_on, name="tenure-writer", daemon=True)]
@@ -101,7 +113,8 @@ class Runner:
         return self._writes.qsize() + self._reads.qsize()
 
     def close(self) -> None:
-        """Run what was accepted, then end."""
+        """Run what was accepted, then end. Nothing is accepted any more."""
+        self._closed = True
         self._writes.put(None)
         for _ in range(self._readers):
             self._reads.put(None)
@@ -109,9 +122,9 @@ class Runner:
             thread.join()
 
     def _queued(self, waiting: queue.Queue[Job | None], body: Callable[[Transaction], Any]) -> Any:
-        job = Job(body)
-        if self._make_future is not None:
-            job.future = self._make_future()
+        if self._closed:
+            raise fault("store_unavailable", "The server is ending.")
+        job = Job(body, self._make_future())
         try:
             waiting.put_nowait(job)
         except queue.Full:
@@ -122,7 +135,7 @@ class Runner:
 
     def _write_on(self) -> None:
         while True:
-            first = self._writes.get()
+            first = self._first()
             if first is None:
                 return
             batch = _Batch(self._writes, first)
@@ -132,13 +145,44 @@ class Runner:
             self.written += len(batch.jobs)
             if batch.ended:
                 return
+            self._look_elsewhere()
             time.sleep(GAP_S)
+
+    def _first(self) -> Job | None:
+        """The first job of the next batch, or None at the end."""
+        if self._written_elsewhere is None:
+            return self._writes.get()
+        while True:
+            try:
+                return self._writes.get(timeout=LOOK_EVERY_S)
+            except queue.Empty:
+                self._look_elsewhere()
+
+    def _look_elsewhere(self) -> None:
+        if self._written_elsewhere is None:
+            return
+        try:
+            version = self._store.data_version()
+        except StoreFault:
+            # The next verb meets the same fault and tells its caller.
+            return
+        if version != self._seen_version:
+            self._seen_version = version
+            self._written_elsewhere()
 
     def _run(self, batch: _Batch) -> None:
         try:
             outcomes = self._store.run_many(batch.take)
         except BatchLost:
             outcomes = [self._alone(self._store.run, job) for job in batch.all_taken()]
+        except StoreFault as failed:
+            # The store let nobody begin, which may have taken long to find out: whoever waits is told at once.
+            outcome = Outcome(answer=failed.refusal, at_ms=self._store.answered_at_ms)
+            outcomes = [outcome] * len(batch.all_waiting())
+        except Exception as error:
+            # Whatever it was, every caller gets an answer and the writer goes on.
+            log.exception("a batch failed")
+            outcomes = [Outcome(error=error, at_ms=self._store.answered_at_ms)] * len(batch.all_taken())
         for job, outcome in zip(batch.jobs, outcomes, strict=True):
             job.outcome = outcome
 
@@ -191,6 +235,20 @@ class _Batch:
         job, self._next = self._next, None
         self.jobs.append(job)
         return job.body
+
+    def all_waiting(self) -> list[Job]:
+        """Every job of this batch and every other that waits now."""
+        self.all_taken()
+        while not self.ended:
+            try:
+                job = self._waiting.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                self.ended = True
+            else:
+                self.jobs.append(job)
+        return self.jobs
 
     def all_taken(self) -> list[Job]:
         """Every job this batch has taken from the queue, one that could not even begin included."""

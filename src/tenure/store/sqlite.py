@@ -186,12 +186,13 @@ class SqliteStore(Store):
 
         Each body has a savepoint of its own: an exception undoes that body alone and is its outcome. An error that
         closes the transaction (a full disk does) loses the whole batch and raises BatchLost: nothing was written, and
-        the bodies may be run again one by one.
+        the bodies may be run again one by one. A store that does not even let it begin raises its StoreFault, and no
+        body has been taken.
         """
         outcomes: list[Outcome] = []
         transactions: list[Transaction] = []
+        self._faulting(self._begin)
         try:
-            self._begin()
             while (body := take()) is not None:
                 outcomes.append(self._run_one(body, transactions))
             self.connection.execute("COMMIT")
@@ -218,7 +219,8 @@ class SqliteStore(Store):
                 transactions.append(transaction)
             else:
                 self.connection.execute("ROLLBACK TO verb")
-            outcome = Outcome(error=error, at_ms=transaction.now_ms)
+            known = as_fault(error, self.path) if isinstance(error, sqlite3.Error) else None
+            outcome = Outcome(error=known or error, at_ms=transaction.now_ms)
         self.connection.execute("RELEASE verb")
         return outcome
 

@@ -257,6 +257,27 @@ WHERE t.key = (
     ORDER BY r.rank_ms, r.key LIMIT 1)
 ORDER BY t.rank_ms, t.key LIMIT 1
 
+-- For polls that wait: how many tasks there are for them, and whether any is kept for someone.
+
+-- name: count_ready
+SELECT count(*) AS n FROM (
+    SELECT 1 FROM json_each(:sets) wanted CROSS JOIN tasks r
+    WHERE r.project_id = :project_id AND r.requires = wanted.value
+        AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+    LIMIT :limit) found
+
+-- name: any_kept
+SELECT 1 AS yes FROM tasks t
+WHERE t.project_id = :project_id AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0 LIMIT 1
+
+-- name: kept_for_agents
+SELECT wanted.value AS agent_id FROM json_each(:agent_ids) wanted
+WHERE EXISTS (
+    SELECT 1 FROM tasks t
+    WHERE t.assigned_to = wanted.value AND t.project_id = :project_id
+        AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0
+        AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active')))
+
 -- name: ready_list
 SELECT {task} FROM json_each((
     SELECT json_group_array(q.requires) FROM requirement_sets q WHERE q.project_id = :project_id)) wanted
@@ -290,7 +311,7 @@ WHERE d.task_key = :task_key AND d.needs_id = :needs_id
 -- name: resolve_missing
 UPDATE dependencies SET needs_key = :key
 WHERE needs_key IS NULL AND needs_id = :task_id
-    AND task_key IN (SELECT t.key FROM tasks t WHERE t.project_id = :project_id)
+    AND EXISTS (SELECT 1 FROM tasks t WHERE t.key = dependencies.task_key AND t.project_id = :project_id)
 
 -- name: count_unmet
 UPDATE tasks SET unmet = unmet + :by WHERE key = :task_key
@@ -422,6 +443,10 @@ WHERE l.task_key IN (SELECT value FROM json_each(:keys)) AND l.state IN ('offere
 -- name: unended_of_agent
 SELECT {lease_row} {lease_from}
 WHERE l.agent_id = :agent_id AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms
+
+-- name: ended_of_task
+SELECT {lease_row} {lease_from}
+WHERE l.task_key = :task_key AND l.state NOT IN ('offered', 'active') ORDER BY l.token DESC LIMIT :limit
 
 -- name: last_lease_of
 SELECT l.lease_id FROM leases l
@@ -615,7 +640,7 @@ SELECT name, value FROM counters
 -- == receipts ==
 
 -- name: add_receipt
-INSERT INTO receipts ({receipt_names}, content_key) VALUES ({receipt_values}, :content_key)
+INSERT INTO receipts ({receipt_names}, content_key) VALUES ({receipt_values}, :content_key) RETURNING seq
 
 -- name: receipt_by_id
 SELECT {receipt} FROM receipts r WHERE r.receipt_id = :receipt_id
@@ -634,6 +659,9 @@ ORDER BY r.seq LIMIT :limit
 
 -- name: chain
 SELECT {receipt} FROM receipts r WHERE r.task_key = :task_key ORDER BY r.position
+
+-- name: last_receipts
+SELECT {receipt} FROM receipts r WHERE r.task_key = :task_key ORDER BY r.position DESC LIMIT :limit
 
 -- name: chain_heads
 SELECT key, project_id, task_id, receipt_count, receipt_hash FROM tasks

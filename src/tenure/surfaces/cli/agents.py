@@ -18,10 +18,11 @@ def join(context: Context) -> Result:
     from tenure.engine.agents import agents_in, register
     from tenure.surfaces import shapes
 
+    named = context.get("id") or context.environ.get("TENURE_AGENT") or _same_name_here(context)
     agent = must(
         register(
             context.store,
-            agent_id=context.get("id") or context.environ.get("TENURE_AGENT"),
+            agent_id=named,
             name=context.get("name", ""),
             role=context.get("role", ""),
             skills=context.get("skill", []),
@@ -38,6 +39,16 @@ def join(context: Context) -> Result:
     else:
         lines.append(f"In other folders say: {_EXPORT}{agent.agent_id}")
     return Result(data=shapes.agent(agent), lines=lines, next=["tenure ready", "tenure next"])
+
+
+def _same_name_here(context: Context) -> str | None:
+    """The agent of this name that already works in this folder: joining again, say at each session, resumes it."""
+    from tenure.engine.agents import agents_in
+
+    name = context.get("name")
+    here = must(agents_in(context.store, worktree=context.worktree())) if name else ()
+    same = [agent.agent_id for agent in here if agent.name == name]
+    return same[0] if len(same) == 1 else None
 
 
 def list_agents(context: Context) -> Result:

@@ -506,6 +506,29 @@ COMMANDS: tuple[Command, ...] = (
         ),
         aliases=("serve", "server"),
     ),
+    _command(
+        "worker",
+        "worker:work",
+        "Work for a server: run a program for every task of some types.",
+        "tenure worker --kind shell.run -- ./script.sh",
+        "tenure worker --kind code.generate --kind code.refactor --concurrency 4 -- python3 generate.py",
+        arguments=(Argument(name="COMMAND", help="The program and its arguments, after --.", many=True),),
+        options=(
+            Option(name="--kind", value="KIND", help="A task type it does.", many=True, aliases=("--task-type", "-t")),
+            Option(name="--url", value="URL", help="The server (default: TENURE_URL, else http://127.0.0.1:7420)."),
+            Option(name="--type", value="NAME", help="The first part of the worker's id (default: worker)."),
+            Option(name="--instance", value="NAME", help="The second part (default: this host and process)."),
+            _CAPABILITIES,
+            Option(name="--concurrency", value="N", help="How many at once (default 1).", kind="int", aliases=("-n",)),
+            Option(name="--limit", value="N", help="End after so many tasks.", kind="int"),
+            Option(
+                name="--drain", value="TIME", help="How long to finish after SIGTERM (default 30s).", kind="duration"
+            ),
+        ),
+        notes="""The task comes as JSON on standard input. Standard output is the result: a JSON object of outcome
+fields (outcome_text, artifact_location, artifact_mime, message, metadata, ...) or any text. Exit status 0 is
+success, any other failure. TENURE_TASK, TENURE_LEASE and TENURE_URL are set; a token is taken from TENURE_TOKEN.""",
+    ),
     _command("tour", "setup:tour", "A short tour of the engine, on a manual clock.", "tenure tour"),
     _command(
         "completion",

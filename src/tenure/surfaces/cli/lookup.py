@@ -54,7 +54,10 @@ def _help(rest: list[str], before: list[str]) -> Refused | Result:
     common = [name for option in COMMON for name in (option.name, *option.aliases)]
     unknown = [word for word in before if word.startswith("-") and word.partition("=")[0] not in common]
     if unknown:
-        return refuse("usage", f"unknown option {ascii(unknown[0])[1:-1]}", "Run: tenure help")
+        message, meant = f"unknown option {ascii(unknown[0])[1:-1]}", near(unknown[0], [*common, "--version"])
+        if meant:
+            return refuse("usage", f"{message}; did you mean {meant}?", "Run: tenure help", meant=meant)
+        return refuse("usage", message, "Run: tenure help")
     if not rest or (rest[0] in GROUPS and len(rest) == 1):
         return _printed(overview(rest[0] if rest else None))
     known = by_words()

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 def program() -> NoReturn:
     """The console script. It ends without the interpreter's own clean-up, which would cost a hook 3 ms for nothing:
     the store is closed and everything printed is flushed by then."""
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character gets its number instead of a traceback.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    for name in ("stdout", "stderr"):
+        # A hook may run with its output closed. What a terminal cannot show is printed as its number.
+        stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115 - it stays open to the end
+        stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, stream)
     status = main()
     try:
         sys.stdout.flush()

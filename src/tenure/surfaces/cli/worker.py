@@ -15,8 +15,11 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+import tempfile
+import threading
+from typing import IO, TYPE_CHECKING, Any
 
 from tenure.core.errors import refuse
 from tenure.core.receipts import LONG_TEXT_BYTES
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 # More than a receipt can hold, so that too much is refused and not cut in silence.
 STDOUT_MAX = 4 * LONG_TEXT_BYTES
 STDERR_TAIL = 4 * 1024
+# How long the rest of the output of a program that has ended may take to arrive.
+LAST_WORDS_S = 1.0
 ESCALATION = ("escalation_class", "escalation_reason", "escalation_to")
 FIELDS = frozenset(
     (
@@ -97,36 +102,40 @@ def program(command: Sequence[str], url: str) -> Callable[[Task, AsyncContext], 
             "TENURE_LEASE": task.lease_id,
             "TENURE_URL": url,
         }
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=_die_with_parent(os.getpid()),
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        feeding = asyncio.ensure_future(_feed(process.stdin, task))
-        reading = asyncio.gather(_head(process.stdout, STDOUT_MAX), _tail(process.stderr, STDERR_TAIL))
+        with tempfile.TemporaryFile() as given:
+            # A file and not a pipe: a program need not read its task.
+            given.write(task_json(task))
+            given.seek(0)
+            process = subprocess.Popen(
+                command,
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=_die_with_parent(os.getpid()),
+            )
+        exited = _exit_of(process)
+        out, err = Output(process.stdout, most=STDOUT_MAX), Output(process.stderr, last=STDERR_TAIL)
+        reading = asyncio.gather(out.read(), err.read())
         try:
-            # The program's end counts, not that of its output, which a child it left behind may hold open.
-            status = await process.wait()
-            _end_group(process.pid, signal.SIGKILL)
-            out, err = await reading
+            # The program's end counts, not that of its output, which a child that it left behind would hold open.
+            status = await asyncio.shield(exited)
+            _signal_group(process.pid, signal.SIGKILL)
+            await asyncio.wait({reading}, timeout=LAST_WORDS_S)
         except asyncio.CancelledError:
-            await _end(process, context.grace_s)
+            if not exited.done():
+                _signal_group(process.pid, signal.SIGTERM)
+                await asyncio.wait({exited}, timeout=context.grace_s)
+                _signal_group(process.pid, signal.SIGKILL)
+                await exited
             raise
         finally:
-            _end_group(process.pid, signal.SIGKILL)
-            feeding.cancel()
             reading.cancel()
-            await asyncio.gather(feeding, reading, return_exceptions=True)
+            await asyncio.gather(reading, return_exceptions=True)
         if status != 0:
-            raise Failed(_failure(command[0], status, err))
-        return outcome_of(out)
+            raise Failed(_failure(command[0], status, bytes(err.kept)))
+        return outcome_of(bytes(out.kept))
 
     return run
 
@@ -181,40 +190,52 @@ def task_json(task: Task) -> bytes:
     return json.dumps(told, ensure_ascii=False).encode() + b"\n"
 
 
-async def _feed(stdin: asyncio.StreamWriter, task: Task) -> None:
-    # A program need not read its task.
-    with contextlib.suppress(ConnectionError):
-        stdin.write(task_json(task))
-        await stdin.drain()
-        stdin.close()
-        await stdin.wait_closed()
+class Output:
+    """What is kept of a stream: its beginning (`most` bytes) or its end (`last`).
+
+    It is read to its end in any case, so that whoever writes it never waits for us.
+    """
+
+    def __init__(self, pipe: IO[bytes] | None, *, most: int = 0, last: int = 0) -> None:
+        assert pipe is not None
+        self._pipe = pipe
+        self._most = most
+        self._last = last
+        self.kept = bytearray()
+
+    async def read(self) -> None:
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._pipe
+        )
+        try:
+            while chunk := await reader.read(65_536):
+                self.kept += chunk if self._last else chunk[: self._most - len(self.kept)]
+                if self._last:
+                    del self.kept[: -self._last]
+        finally:
+            transport.close()
 
 
-async def _head(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """The beginning of a stream that is read to its end, so that whoever writes it never waits for us."""
-    kept = bytearray()
-    while chunk := await stream.read(65_536):
-        kept += chunk[: max(0, limit - len(kept))]
-    return bytes(kept)
+def _exit_of(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:
+    """Done when the process has ended. The event loop's own way waits for the end of its output too."""
+    loop = asyncio.get_running_loop()
+    exited: asyncio.Future[int] = loop.create_future()
+
+    def tell(status: int) -> None:
+        if not exited.done():
+            exited.set_result(status)
+
+    def wait() -> None:
+        status = process.wait()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, status)
+
+    threading.Thread(target=wait, name=f"process {process.pid}", daemon=True).start()
+    return exited
 
 
-async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """The end of a stream."""
-    kept = b""
-    while chunk := await stream.read(65_536):
-        kept = (kept + chunk)[-limit:]
-    return kept
-
-
-async def _end(process: asyncio.subprocess.Process, grace_s: float) -> None:
-    """Ask the group to end; whatever is left of it after the grace is killed by the caller."""
-    _end_group(process.pid, signal.SIGTERM)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(grace_s):
-            await process.wait()
-
-
-def _end_group(group: int, number: signal.Signals) -> None:
+def _signal_group(group: int, number: signal.Signals) -> None:
     # The group's id is its first process's, and stays taken as long as one of the group is there.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)

@@ -1,6 +1,6 @@
 """Who may talk to the server.
 
-Without tokens only this machine is served: the peer must be on the loopback, and the Host header must name the loopback
+Without tokens only this machine is served: the peer must be on the loopback, and Host and Origin must name the loopback
 too, or a web page elsewhere could reach us through its visitor's browser. With tokens every request needs one, and a
 token that belongs to an agent speaks for that agent only.
 """
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1")
+# What a token file names for a token that speaks for every agent: an operator's.
+ANYONE = "*"
+# Set in the scope of a request whose failure was logged and answered.
+FAILED = "tenure.failed"
 
 
 class Tokens:
@@ -63,14 +67,22 @@ class Guard:
         if scope["type"] == "http":
             refusal = self._refusal(scope)
             if refusal is not None:
-                await answers.problem(refusal)(scope, receive, send)
+                response = answers.problem(refusal)
+                if refusal.code == "unauthorized":
+                    response.headers["WWW-Authenticate"] = "Bearer"
+                await response(scope, receive, send)
                 return
-        await self.app(scope, receive, send)
+        try:
+            await self.app(scope, receive, send)
+        except Exception:
+            # Starlette raises again what it has logged and answered; uvicorn would log it twice and hang up.
+            if FAILED not in scope:
+                raise
 
     def _refusal(self, scope: Scope) -> Refused | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if self._tokens is None:
-            return _beyond_this_machine(scope.get("client"), headers.get(b"host", b"").decode("latin-1"))
+            return _beyond_this_machine(scope.get("client"), headers)
         scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         agent = self._tokens.agent_of(token.strip()) if scheme.lower() == "bearer" else None
         if agent is None:
@@ -80,11 +92,22 @@ class Guard:
         return None
 
 
-def _beyond_this_machine(client: Any, host: str) -> Refused | None:
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+def _beyond_this_machine(client: Any, headers: dict[bytes, bytes]) -> Refused | None:
+    """The peer, the name it called us by and, from a browser, the page it came from must all be this machine's."""
     peer = client[0] if client else ""
-    if name.lower() in LOOPBACK_HOSTS and (peer.startswith("127.") or peer in ("::1", "")):
+    origin = headers.get(b"origin")
+    if (
+        _is_loopback(headers.get(b"host", b""))
+        and (peer.startswith("127.") or peer in ("::1", ""))
+        and (origin is None or _is_loopback(origin.partition(b"://")[2]))
+    ):
         return None
     return refuse(
         "not_permitted", "Without tokens only this machine is served.", "Start the server with --tokens FILE."
     )
+
+
+def _is_loopback(host: bytes) -> bool:
+    text = host.decode("latin-1").lower()
+    name, _, port = text.rpartition(":")
+    return (name if port.isdigit() and name else text) in LOOPBACK_HOSTS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tenure.core.errors import Refused, refuse
@@ -10,16 +9,11 @@ from tenure.core.ids import worker_id_is_valid
 from tenure.engine import claims, endings, liveness
 from tenure.surfaces import shapes
 from tenure.surfaces.http import answers, wire
-from tenure.surfaces.http.requests import body_of, node_of, whole
+from tenure.surfaces.http.requests import body_of, node_of, refusal_to_speak, speaker_of, whole
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from tenure.surfaces.http.node import Node
-
-WAIT_MAX_S = 300.0
-TASKS_MAX = claims.OFFERS_MAX
 
 
 async def poll(request: Request) -> Response:
@@ -29,6 +23,9 @@ async def poll(request: Request) -> Response:
         return answers.problem(asked)
     if not worker_id_is_valid(asked.worker_id):
         return answers.problem(refuse("invalid_worker_id", "must match pattern {type}.{instance}"))
+    refused = refusal_to_speak(request, asked.worker_id)
+    if refused is not None:
+        return answers.problem(refused)
     node = node_of(request)
     wait_s = _wait_s(request, asked)
     if isinstance(wait_s, Refused):
@@ -45,7 +42,7 @@ async def poll(request: Request) -> Response:
     }
     given = await node.call(claims.offer, **arguments)
     if wait_s and isinstance(given, Refused) and given.code == "nothing_ready":
-        waited = await _wait(request, node, arguments, wait_s)
+        waited = await node.polls.wait(arguments, given.facts["project_id"], wait_s, request.receive)
         given = given if waited is None else waited
     if isinstance(given, Refused):
         return answers.no_content() if given.code == "nothing_ready" else answers.problem(given)
@@ -53,20 +50,6 @@ async def poll(request: Request) -> Response:
     if asked.max_tasks > 1:
         return answers.reply({"leases": [answers.offered(grant) for grant in given]}, headers=headers)
     return answers.reply(answers.offered(given[0]), headers=headers)
-
-
-async def _wait(request: Request, node: Node, arguments: dict[str, Any], wait_s: float) -> Any:
-    """Wait for work as long as the worker does: one that hung up must not be given what others could do."""
-    gone = asyncio.ensure_future(_hung_up(request))
-    try:
-        return await node.wait_for_work(arguments, wait_s, gone)
-    finally:
-        gone.cancel()
-
-
-async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _wait_s(request: Request, asked: wire.Lease) -> float | Refused:
@@ -82,8 +65,8 @@ def _wait_s(request: Request, asked: wire.Lease) -> float | Refused:
                     return refuse("invalid_argument", "Prefer: wait= needs a number of seconds.", argument="wait")
     if wait is None:
         return 0.0
-    if not 0 <= wait <= WAIT_MAX_S:
-        return refuse("invalid_argument", f"wait must be from 0 to {WAIT_MAX_S:g} seconds.", argument="wait")
+    if not 0 <= wait <= wire.WAIT_MAX_S:
+        return refuse("invalid_argument", f"wait must be from 0 to {wire.WAIT_MAX_S:g} seconds.", argument="wait")
     return wait
 
 
@@ -92,6 +75,9 @@ async def mine(request: Request) -> Response:
     worker_id = request.query_params.get("worker_id", "")
     if not worker_id_is_valid(worker_id):
         return answers.problem(refuse("invalid_worker_id", "must match pattern {type}.{instance}"))
+    refused = refusal_to_speak(request, worker_id)
+    if refused is not None:
+        return answers.problem(refused)
     found = await node_of(request).call(claims.leases_of, agent_id=worker_id)
     if isinstance(found, Refused):
         return answers.reply({"leases": []}) if found.code == "agent_not_found" else answers.problem(found)
@@ -106,6 +92,7 @@ async def heartbeat(request: Request) -> Response:
     node = node_of(request)
     caller: dict[str, Any] = {
         "lease_id": request.path_params["lease_id"],
+        "agent_id": speaker_of(request),
         "expect_silence_s": asked.expect_silence_s,
         "server_id": node.server_id,
     }
@@ -127,7 +114,10 @@ async def release(request: Request) -> Response:
     if isinstance(asked, Refused):
         return answers.problem(asked)
     ended = await node_of(request).call(
-        endings.release, lease_id=request.path_params["lease_id"], message=asked.message
+        endings.release,
+        lease_id=request.path_params["lease_id"],
+        agent_id=speaker_of(request),
+        message=asked.message,
     )
     if isinstance(ended, Refused):
         return answers.problem(ended)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tenure.core import receipts as rules
 from tenure.core.errors import Refused, refuse
 from tenure.core.times import parse_iso
 from tenure.engine import receipts
 from tenure.surfaces import shapes
 from tenure.surfaces.http import answers
-from tenure.surfaces.http.requests import json_of, node_of, page
+from tenure.surfaces.http.requests import json_of, node_of, page, refusal_to_speak, speaker_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -21,8 +22,15 @@ async def submit(request: Request) -> Response:
     body = await json_of(request)
     if isinstance(body, Refused):
         return answers.problem(body)
+    source = body.get("source_system") if isinstance(body, dict) else None
+    refused = refusal_to_speak(request, source) if rules.said(source) else None
+    if refused is not None:
+        return answers.problem(refused)
     done = await node_of(request).call(
-        receipts.submit_receipt, body=body, project_id=request.query_params.get("project")
+        receipts.submit_receipt,
+        body=body,
+        agent_id=speaker_of(request),
+        project_id=request.query_params.get("project"),
     )
     if isinstance(done, Refused):
         return answers.problem(done)

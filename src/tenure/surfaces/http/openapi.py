@@ -1,4 +1,5 @@
-"""The OpenAPI document, made from the table of operations and the types of `wire.py`, and a page that reads it."""
+"""The OpenAPI document, made from the table of operations, the types of `wire.py` and the shapes of `schemas.py`, and a
+page that reads it."""
 
 from __future__ import annotations
 
@@ -6,81 +7,71 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import HTMLResponse
+from starlette.responses import Response as Plain
 
 from tenure import __version__
-from tenure.core.receipts import FIELDS, PHASES
-from tenure.surfaces.http import answers, wire
+from tenure.core.ids import ID_MAX
+from tenure.core.model import STATUSES
+from tenure.core.receipts import PHASES
+from tenure.surfaces.http import answers, schemas, wire
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
 _PAGED = ("after", "limit")
-# method and path: (summary, body type, query parameters, success statuses)
-OPERATIONS: dict[tuple[str, str], tuple[str, str | None, tuple[str, ...], tuple[int, ...]]] = {
-    ("post", "/lease"): ("Poll for work.", "Lease", (), (200, 204)),
-    ("get", "/lease"): ("A worker's live leases.", None, ("worker_id",), (200,)),
-    ("post", "/lease/{lease_id}/heartbeat"): ("Extend a lease.", "Heartbeat", (), (200,)),
-    ("post", "/lease/{lease_id}/release"): ("Give a lease back.", "Release", (), (200,)),
-    ("post", "/receipts"): ("Record a receipt.", "Receipt", ("project",), (200, 201)),
+_SSE, _PLAIN = "text/event-stream", "text/plain"
+# method and path: (summary, body, query parameters, {status: shape of the answer, or its content type, or None})
+Operation = tuple[str, str | None, tuple[str, ...], dict[int, str | None]]
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("post", "/lease"): ("Poll for work.", "Lease", (), {200: "OfferOrOffers", 204: None}),
+    ("get", "/lease"): ("A worker's live leases.", None, ("worker_id",), {200: "HeldLeases"}),
+    ("post", "/lease/{lease_id}/heartbeat"): ("Extend a lease.", "Heartbeat", (), {200: "Held"}),
+    ("post", "/lease/{lease_id}/release"): ("Give a lease back.", "Release", (), {200: "Released"}),
+    ("post", "/receipts"): (
+        "Record a receipt; one that is known already is answered with 200.",
+        "Receipt",
+        ("project",),
+        {200: "RecordedReceipt", 201: "RecordedReceipt"},
+    ),
     ("get", "/receipts"): (
         "Receipts, in ledger order.",
         None,
         ("task_id", "phase", "principal_ai", "since", "until", "project", *_PAGED),
-        (200,),
+        {200: "Receipts"},
     ),
-    ("get", "/receipts/verify"): ("Check the ledger.", None, ("task_id", "project"), (200,)),
-    ("get", "/receipts/{receipt_id}"): ("One receipt.", None, (), (200,)),
-    ("get", "/obligations"): ("Open and overdue obligations.", None, ("project", *_PAGED), (200,)),
-    ("post", "/tasks"): ("Add a task, or many.", "NewTaskOrMany", ("project",), (201,)),
+    ("get", "/receipts/verify"): ("Check the ledger.", None, ("task_id", "project"), {200: "Verified"}),
+    ("get", "/receipts/{receipt_id}"): ("One receipt.", None, (), {200: "RecordedReceipt"}),
+    ("get", "/obligations"): ("Open and overdue obligations.", None, ("project", *_PAGED), {200: "Obligations"}),
+    ("post", "/tasks"): ("Add a task, or many.", "NewTaskOrMany", ("project",), {201: "TaskOrTasks"}),
     ("get", "/tasks"): (
         "Tasks.",
         None,
         ("project", "status", "task_type", "assigned_to", "search", *_PAGED),
-        (200,),
+        {200: "SeenTasks"},
     ),
-    ("get", "/tasks/{task_id}"): ("One task.", None, ("project",), (200,)),
-    ("get", "/tasks/{task_id}/receipts"): ("A task's receipts.", None, ("project", *_PAGED), (200,)),
+    ("get", "/tasks/{task_id}"): ("One task.", None, ("project",), {200: "TaskDetail"}),
+    ("get", "/tasks/{task_id}/receipts"): ("A task's receipts.", None, ("project", *_PAGED), {200: "Receipts"}),
     ("post", "/tasks/{task_id}/requeue"): (
         "A new start for a dead, blocked or waiting task.",
         None,
         ("project",),
-        (200,),
+        {200: "Task"},
     ),
-    ("get", "/dead"): ("The dead-letter list.", None, ("project", *_PAGED), (200,)),
-    ("get", "/events"): ("A stream of events (SSE).", None, ("project", "task_id", "agent_id", "after"), (200,)),
-    ("get", "/health"): ("Statistics and monitors.", None, (), (200,)),
-    ("get", "/metrics"): ("The same for Prometheus.", None, (), (200,)),
+    ("get", "/dead"): ("The dead-letter list.", None, ("project", *_PAGED), {200: "SeenTasks"}),
+    ("get", "/events"): ("A stream of events.", None, ("project", "task_id", "agent_id", "after"), {200: _SSE}),
+    ("get", "/health"): ("Statistics and monitors.", None, (), {200: "Health"}),
+    ("get", "/metrics"): ("The same for Prometheus.", None, (), {200: _PLAIN}),
 }
-_CONTENT = {"/metrics": "text/plain", "/events": "text/event-stream"}
 
 
 def openapi() -> dict[str, Any]:
     """The whole document."""
     types = (wire.Lease, wire.Heartbeat, wire.Release, wire.NewTask, wire.NewTasks)
     _, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    components["NewTaskOrMany"] = {
-        "anyOf": [{"$ref": "#/components/schemas/NewTask"}, {"$ref": "#/components/schemas/NewTasks"}]
-    }
-    components["Receipt"] = _receipt()
-    components["Problem"] = {
-        "type": "object",
-        "required": ["type", "title", "status", "detail", "code", "next"],
-        "properties": {
-            "type": {"type": "string"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-            "code": {"type": "string"},
-            "next": {"type": "string"},
-            "facts": {"type": "object"},
-        },
-    }
-    components["Error"] = {
-        "type": "object",
-        "required": ["error"],
-        "properties": {"error": {"type": "string"}, "detail": {"type": "string"}},
-    }
+    components["NewTaskOrMany"] = {"anyOf": [schemas.ref("NewTask"), schemas.ref("NewTasks")]}
+    components["Receipt"] = schemas.receipt()
+    components.update(schemas.components())
     paths: dict[str, Any] = {}
     for (method, path), operation in OPERATIONS.items():
         paths.setdefault(path, {})[method] = _operation(path, *operation)
@@ -88,35 +79,39 @@ def openapi() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Tenure", "version": __version__, "description": "Work that survives the agent holding it."},
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        # With --tokens every request needs one; without, none does.
+        "security": [{}, {"token": []}],
     }
 
 
 def _operation(
-    path: str, summary: str, body: str | None, query: tuple[str, ...], statuses: tuple[int, ...]
+    path: str, summary: str, body: str | None, query: tuple[str, ...], answered: dict[int, str | None]
 ) -> dict[str, Any]:
     names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
     operation: dict[str, Any] = {
         "summary": summary,
         "parameters": [
             *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names),
-            *({"name": name, "in": "query", "schema": _query_schema(name)} for name in query),
+            *(
+                {"name": name, "in": "query", "required": name == "worker_id", "schema": _query_schema(name)}
+                for name in query
+            ),
         ],
-        "responses": {str(status): _success(path, status) for status in statuses},
+        "responses": {str(status): _success(shape) for status, shape in answered.items()},
     }
     for status in ("4XX", "5XX"):
         operation["responses"][status] = {
             "description": "A refusal.",
             "content": {
-                "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}},
-                "application/json": {"schema": {"$ref": "#/components/schemas/Error"}},
+                "application/problem+json": {"schema": schemas.ref("Problem")},
+                "application/json": {"schema": schemas.ref("Error")},
             },
         }
     if body is not None:
-        schema = {"$ref": f"#/components/schemas/{body}"}
         operation["requestBody"] = {
             "required": body not in ("Heartbeat", "Release"),
-            "content": {"application/json": {"schema": schema}},
+            "content": {"application/json": {"schema": schemas.ref(body)}},
         }
     return operation
 
@@ -128,26 +123,22 @@ def _query_schema(name: str) -> dict[str, Any]:
             "minimum": 0 if name == "after" else 1,
             "maximum": 10_000 if name == "limit" else 2**53,
         }
-    return {"type": "string"}
+    if name == "worker_id":
+        return {"type": "string", "pattern": wire.WORKER_ID, "maxLength": ID_MAX}
+    if name in ("status", "phase"):
+        return schemas.one_of(STATUSES if name == "status" else PHASES)
+    return {"type": "string", "format": "date-time"} if name in ("since", "until") else {"type": "string"}
 
 
-def _success(path: str, status: int) -> dict[str, Any]:
-    if status == 204:
-        return {"description": "No work.", "headers": {"Retry-After": {"schema": {"type": "string"}}}}
-    content_type = _CONTENT.get(path, "application/json")
-    schema: dict[str, Any] = {"type": "string"} if path in _CONTENT else {"type": "object"}
-    return {"description": "Success.", "content": {content_type: {"schema": schema}}}
-
-
-def _receipt() -> dict[str, Any]:
-    types = {"object": {"type": ["object", "null"]}, "flag": {"type": ["boolean", "null"]}}
-    whole = {"type": ["integer", "null"]}
-    properties: dict[str, Any] = {
-        name: types.get(kind, whole if kind in ("integer", "number", "percent") else {"type": ["string", "null"]})
-        for name, (kind, _, _) in FIELDS.items()
-    }
-    properties["phase"] = {"type": "string", "enum": list(PHASES)}
-    return {"type": "object", "required": ["phase"], "properties": properties, "additionalProperties": False}
+def _success(shape: str | None) -> dict[str, Any]:
+    if shape is None:
+        return {
+            "description": "No work.",
+            "headers": {"Retry-After": {"required": True, "schema": {"type": "string", "pattern": "^[0-9]+$"}}},
+        }
+    if "/" in shape:
+        return {"description": "Success.", "content": {shape: {"schema": {"type": "string"}}}}
+    return {"description": "Success.", "content": {"application/json": {"schema": schemas.ref(shape)}}}
 
 
 _DOCUMENT = answers.encode(openapi())
@@ -155,8 +146,6 @@ _DOCUMENT = answers.encode(openapi())
 
 async def document(request: Request) -> Response:
     """`/openapi.json`."""
-    from starlette.responses import Response as Plain
-
     return Plain(_DOCUMENT, media_type="application/json")
 
 

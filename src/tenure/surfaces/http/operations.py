@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 EVENTS_AT_ONCE = 200
 KEEP_ALIVE_S = 15.0
-LOOK_EVERY_S = 0.1
 
 # metric: (type, help, statistic)
 METRICS = {
@@ -49,7 +48,7 @@ async def health(request: Request) -> Response:
         "server_id": node.server_id,
         "statistics": numbers.as_dict(),
         "monitors": [status.as_dict() for status in node.monitors.statuses()],
-        "waiting_polls": node.waiting,
+        "waiting_polls": len(node.polls),
         "queued_verbs": node.runner.waiting,
     }
     return answers.reply(body)
@@ -68,7 +67,7 @@ async def metrics(request: Request) -> Response:
     lines += ["# HELP tenure_tasks Tasks by status.", "# TYPE tenure_tasks gauge"]
     lines += [f'tenure_tasks{{status="{status}"}} {count}' for status, count in facts["tasks"].items()]
     own = {
-        "tenure_waiting_polls": ("gauge", "Polls that wait for work on this server.", node.waiting),
+        "tenure_waiting_polls": ("gauge", "Polls that wait for work on this server.", len(node.polls)),
         "tenure_queued_verbs": ("gauge", "Verbs that wait for the writer or a reader.", node.runner.waiting),
         "tenure_written_verbs_total": ("counter", "Verbs committed by this server.", node.runner.written),
         "tenure_commits_total": ("counter", "Commits of this server; each holds many verbs.", node.runner.batches),
@@ -101,8 +100,8 @@ async def _stream(node: Node, after: int, filters: dict[str, Any]) -> AsyncItera
     """Read on from where the reader is. The reader's own pace limits us: nothing is buffered for it here."""
     # Names where the reader is before anything happened, so that it misses nothing if it is cut off until then.
     yield b": connected\nid: %d\n\n" % after
-    quiet_s = 0.0
-    while not node.stopping.is_set():
+    while not node.stopping:
+        written = node.written
         found = await node.call(observe.events, after=after, limit=EVENTS_AT_ONCE, **filters)
         if isinstance(found, Refused):
             yield b"event: error\ndata: " + answers.encode({"code": found.code}) + b"\n\n"
@@ -112,10 +111,7 @@ async def _stream(node: Node, after: int, filters: dict[str, Any]) -> AsyncItera
             data = answers.encode(shapes.event(event))
             yield b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), data)
         if found:
-            quiet_s = 0.0
             continue
-        await asyncio.sleep(LOOK_EVERY_S)
-        quiet_s += LOOK_EVERY_S
-        if quiet_s >= KEEP_ALIVE_S:
-            quiet_s = 0.0
+        done, _ = await asyncio.wait((written,), timeout=KEEP_ALIVE_S)
+        if not done:
             yield b": still here\n\n"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from tenure.core.errors import Refused, refuse
+from tenure.surfaces.http.credentials import ANYONE
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -23,6 +24,21 @@ def node_of(request: Request) -> Node:
     """The node that serves this request."""
     node: Node = request.app.state.node
     return node
+
+
+def speaker_of(request: Request) -> str | None:
+    """The agent that the request's token speaks for: None where it may speak for any."""
+    credential: str | None = request.scope.get("state", {}).get("credential")
+    return None if credential == ANYONE else credential
+
+
+def refusal_to_speak(request: Request, agent_id: object) -> Refused | None:
+    """Why this request may not speak for that agent, or None."""
+    speaker = speaker_of(request)
+    if speaker is None or agent_id == speaker:
+        return None
+    message = f"This token speaks for {speaker}, not for {ascii(agent_id)[:80]}."
+    return refuse("not_permitted", message, "Use a token of that agent, or an operator's.", agent_id=speaker)
 
 
 async def raw_body(request: Request) -> bytes | Refused:
@@ -71,7 +87,7 @@ def whole(text: str | None) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else -1
 
 
-def page(request: Request, default: int = 100) -> dict[str, int]:
+def page(request: Request, default: int = 100) -> dict[str, Any]:
     """The arguments of a paged list."""
     after, limit = whole(request.query_params.get("after")), whole(request.query_params.get("limit"))
     return {"after": 0 if after is None else after, "limit": default if limit is None else limit}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from tenure.core.errors import refuse
 from tenure.surfaces.http import answers, lease, ledger, operations, tasks
-from tenure.surfaces.http.credentials import Guard, Tokens
+from tenure.surfaces.http.credentials import FAILED, Guard, Tokens
 from tenure.surfaces.http.node import Node
 from tenure.surfaces.http.openapi import document, page
 
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from tenure.store.sqlite import SqliteStore
 
 log = logging.getLogger("tenure.http")
+
+# How long one thread may keep the interpreter from another. The writer gives it up at every statement, and would wait
+# Python's own 5 ms, as long as it may hold the lock, for the event loop to give it back.
+SWITCH_S = 0.0001
 
 ROUTES = [
     Route("/lease", lease.poll, methods=["POST"]),
@@ -77,11 +83,16 @@ async def _http_error(request: Request, error: Exception) -> Response:
     code = {404: "route_not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_argument")
     response = answers.problem(refuse(code, f"{request.method} {request.url.path}: {error.detail}."))
     response.headers.update(error.headers or {})
+    if error.status_code == 405:
+        # Starlette names the methods of the first route only.
+        matching = [route for route in ROUTES if route.matches(request.scope)[0] is not Match.NONE]
+        response.headers["Allow"] = ", ".join(sorted({method for route in matching for method in route.methods or ()}))
     return response
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    request.scope[FAILED] = True
     return answers.problem(refuse("internal_error", "Something unforeseen went wrong."))
 
 
@@ -116,8 +127,23 @@ def serve(store: SqliteStore, host: str, port: int, tokens: Tokens | None, liste
     bound = listener.getsockname()[1]
     config = configured(build(store, f"{socket.gethostname()}.{bound}", tokens))
     listening(f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}")
-    import sys; sys.setswitchinterval(float(__import__("os").environ.get("SWI","0.005")))
-    Server(config).run(sockets=[listener])
+    server = Server(config)
+    sys.setswitchinterval(SWITCH_S)
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        # Uvicorn raises the signal that ended it once more when it is done: that is a success, not a death.
+        signal.signal(stop, _stopped)
+    with contextlib.suppress(_Stopped):
+        server.run(sockets=[listener])
+    if not server.started:
+        raise RuntimeError("the server could not start; its log says why")
+
+
+class _Stopped(Exception):
+    """Asked to stop."""
+
+
+def _stopped(number: int, frame: Any) -> None:
+    raise _Stopped
 
 
 def configured(application: Any) -> uvicorn.Config:

@@ -31,6 +31,9 @@ async def add(request: Request) -> Response:
     except msgspec.ValidationError as error:
         return answers.problem(refuse("invalid_argument", f"The body is not valid: {error}.", argument="body"))
     listed = new.tasks if isinstance(new, wire.NewTasks) else [new]
+    if isinstance(new, wire.NewTasks) and any(task.project not in (None, new.project) for task in listed):
+        message = "Tasks that are added together belong to one project: name it once, beside the list."
+        return answers.problem(refuse("invalid_argument", message, argument="project"))
     fields = [wire.fields_of(task) for task in listed]
     wrong = next((fault for fault in fields if isinstance(fault, str)), None)
     if wrong is not None:

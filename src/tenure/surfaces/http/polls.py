@@ -1,0 +1,138 @@
+"""The polls that wait for work. They hold no thread and no connection.
+
+Waiting polls are kept in groups: one project, one set of capabilities. After a write, here or by another process, each
+group is looked up once; when n tasks are ready, the first n who wait are offered them, all in one commit, and the
+others sleep on. A look writes nothing, so that waiting keeps nobody awake, however many wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tenure.core.errors import Refused
+from tenure.engine import claims, endings, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+
+    from tenure.surfaces.http.node import Node
+
+    Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+# Between two looks: writes that come together are one reason to look.
+PAUSE_S = 0.004
+
+log = logging.getLogger("tenure.http")
+
+
+class Poll:
+    """One poll that waits, and the offer it waits for."""
+
+    def __init__(self, request: dict[str, Any], answer: asyncio.Future[Any]) -> None:
+        self.request = request
+        self.answer = answer
+
+
+class Polls:
+    """Everyone who waits for work on this server."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._groups: dict[tuple[str, tuple[str, ...] | None], dict[Poll, None]] = {}
+        self._changed = asyncio.Event()
+        self._stopping = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def look(self) -> None:
+        """Something was written: there may be work."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Answer everyone with nothing, and let nobody else wait."""
+        self._stopping = True
+        self._changed.set()
+        for group in self._groups.values():
+            for poll in group:
+                if not poll.answer.done():
+                    poll.answer.set_result(None)
+
+    async def wait(self, request: dict[str, Any], project_id: str, wait_s: float, receive: Receive) -> Any:
+        """Wait for an offer; None when the time is over, the server stops or the worker hangs up."""
+        if self._stopping:
+            return None
+        capabilities = request["capabilities"]
+        key = (project_id, None if capabilities is None else tuple(sorted(capabilities)))
+        poll = Poll(request, asyncio.get_running_loop().create_future())
+        self._groups.setdefault(key, {})[poll] = None
+        # Something may have come between the offer that found nothing and this place in the group.
+        self._changed.set()
+        hung_up = asyncio.ensure_future(_hung_up(receive))
+        try:
+            await asyncio.wait((poll.answer, hung_up), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            given = poll.answer.result() if poll.answer.done() else None
+            if hung_up.done() and given is not None and not isinstance(given, Refused):
+                await self._give_back(given)
+                return None
+            return given
+        finally:
+            # An offer that is being made for this poll finds its answer cancelled, and is given back.
+            poll.answer.cancel()
+            hung_up.cancel()
+            del self._groups[key][poll]
+            if not self._groups[key]:
+                del self._groups[key]
+
+    async def serve(self) -> None:
+        """Look again whenever something was written, until the server stops."""
+        while not self._stopping:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                for key in list(self._groups):
+                    await self._serve_group(*key)
+            except Exception:
+                # Those who wait get their answer at the end of their wait; the next write tries again.
+                log.exception("serving the waiting polls failed")
+            await asyncio.sleep(PAUSE_S)
+
+    async def _serve_group(self, project_id: str, capabilities: tuple[str, ...] | None) -> None:
+        group = self._groups.get((project_id, capabilities))
+        if not group:
+            return
+        most = min(len(group), 10_000)
+        found = await self._node.call(waiting.prospect, project_id=project_id, capabilities=capabilities, limit=most)
+        if isinstance(found, Refused):
+            return
+        chosen = dict.fromkeys(poll for poll, _ in zip(group, range(found.ready), strict=False))
+        if found.kept:
+            names = [poll.request["agent_id"] for poll, _ in zip(group, range(most), strict=False)]
+            kept = await self._node.call(waiting.kept_for, project_id=project_id, agent_ids=names)
+            theirs = () if isinstance(kept, Refused) else frozenset(kept)
+            chosen.update(dict.fromkeys(poll for poll in group if poll.request["agent_id"] in theirs))
+        await asyncio.gather(*(self._offer(poll) for poll in chosen))
+
+    async def _offer(self, poll: Poll) -> None:
+        if poll.answer.done():
+            return
+        given = await self._node.call(claims.offer, quiet=True, **poll.request)
+        if isinstance(given, Refused):
+            if given.code != "nothing_ready" and not poll.answer.done():
+                poll.answer.set_result(given)
+        elif poll.answer.done():
+            await self._give_back(given)
+        else:
+            poll.answer.set_result(given)
+
+    async def _give_back(self, grants: Iterable[claims.Grant]) -> None:
+        """The worker left while its offer was being made: nobody would accept it."""
+        for grant in grants:
+            await self._node.call(endings.release, lease_id=grant.lease.lease_id)
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
