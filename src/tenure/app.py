@@ -24,6 +24,7 @@ def open_store(
     start: str | None = None,
     clock: Clock | None = None,
     create: bool = True,
+    busy_timeout_s: float | None = None,
 ) -> SqliteStore | Refused:
     """Open the store a user means: the one named, else TENURE_STORE, else the repository's."""
     path = store_location(location, os.environ if environ is None else environ, start or os.getcwd())
@@ -36,7 +37,9 @@ def open_store(
     from tenure.store.sqlite import SqliteStore
 
     try:
-        return SqliteStore(path, clock=clock, create=create)
+        if busy_timeout_s is None:
+            return SqliteStore(path, clock=clock, create=create)
+        return SqliteStore(path, clock=clock, create=create, busy_timeout_s=busy_timeout_s)
     except StoreFault as fault:
         return fault.refusal
 

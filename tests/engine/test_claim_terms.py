@@ -221,10 +221,11 @@ def test_claim_with_a_ttl_out_of_bounds_is_refused(store: SqliteStore, ttl_s: An
     assert dump(store, "leases") == []
 
 
-def test_claim_in_profile_agent_follows_the_phases_whatever_ttl_is_asked(store: SqliteStore) -> None:
+def test_claim_in_profile_agent_follows_the_phases_and_refuses_a_ttl(store: SqliteStore) -> None:
     add(store, lease_duration_s=5)
     join(store, "A1")
-    lease = claim(store, profile="agent", ttl_s=5).lease
+    refused(claims.claim(store, task_id="F001", agent_id="A1", profile="agent", ttl_s=5), "invalid_argument")
+    lease = claim(store, profile="agent", default_ttl_s=5).lease
     assert (lease.fixed, lease.term_ms, lease.grace_ms) == (0, 60_000, 20_000)
 
 

@@ -268,13 +268,16 @@ def test_next_with_capabilities_still_serves_by_rank_across_sets(store: SqliteSt
 
 
 def test_add_task_with_one_capability_set_too_many_is_refused(store: SqliteStore) -> None:
-    rows = [("default", f"c{number}") for number in range(MAX_REQUIREMENT_SETS)]
-    sql(store, "BEGIN")
-    store.connection.executemany("INSERT INTO requirement_sets VALUES (?, ?)", rows)
-    sql(store, "COMMIT")
+    many = [
+        {"task_id": f"C{number}", "title": "T", "requires": [f"c{number}"]} for number in range(MAX_REQUIREMENT_SETS)
+    ]
+    ok(tasks.add_tasks(store, tasks=many))
     answer = tasks.add_task(store, task_id="F001", title="T", requires=["new"])
     refused(answer, "too_many_requirement_sets")
     assert add(store, requires=["c7"]).requires == "c7", "a known set is no new one"
+    assert add(store, "F002").requires == "", "a task that requires nothing is never one too many"
+    ok(tasks.delete_task(store, task_id="C0"))
+    assert add(store, "F003", requires=["new"]).requires == "new", "a set that no task has any more makes room"
 
 
 def test_next_with_resume_gives_back_what_the_agent_holds(store: SqliteStore, clock: ManualClock) -> None:

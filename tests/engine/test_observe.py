@@ -112,7 +112,7 @@ def test_list_ready_tasks_is_what_a_claim_would_be_given_in_order(store: SqliteS
     ok(claims.offer(store, agent_id="w.1"))
     assert ready(store) == ["high", "gpu", "low"]
     assert ready(store, limit=1) == ["high"]
-    assert ready(store, project_id="nowhere") == []
+    refused(observe.ready_tasks(store, project_id="nowhere"), "project_not_found")
 
 
 def test_list_ready_tasks_includes_waits_that_are_over(store: SqliteStore, clock: ManualClock) -> None:
@@ -219,7 +219,7 @@ def test_follow_events_since_a_number_misses_none(store: SqliteStore) -> None:
     assert ok(observe.events(store, after=new[-1].seq)) == ()
     assert {event.task_id for event in ok(observe.events(store, task_id="F001"))} == {"F001"}
     assert {event.agent_id for event in ok(observe.events(store, agent_id="A1"))} == {"A1"}
-    assert ok(observe.events(store, project_id="nowhere")) == ()
+    refused(observe.events(store, project_id="nowhere"), "project_not_found")
 
 
 # -- why ---------------------------------------------------------------------------------------------------------------

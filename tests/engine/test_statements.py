@@ -73,16 +73,16 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     "release": (17, lambda s: partial(endings.release, s, task_id="HELD", agent_id="A1")),
     "complete": (15, lambda s: partial(endings.complete, s, task_id="HELD", agent_id="A1")),
     "complete by lease": (16, lambda s: partial(endings.complete, s, lease_id=lease_of(s, "A1"))),
-    "block": (20, lambda s: partial(endings.block, s, task_id="HELD", agent_id="A1", reason="No key.")),
-    "revoke": (17, lambda s: partial(endings.revoke, s, task_id="HELD")),
+    "block": (23, lambda s: partial(endings.block, s, task_id="HELD", agent_id="A1", reason="No key.")),
+    "revoke": (18, lambda s: partial(endings.revoke, s, task_id="HELD")),
     "submit_receipt accepted": (12, lambda s: submitting(s, "W1", "accepted")),
-    "submit_receipt progress": (10, lambda s: submitting(s, "W2", "progress", progress=50)),
+    "submit_receipt progress": (11, lambda s: submitting(s, "W2", "progress", progress=50)),
     "submit_receipt complete": (
         14,
         lambda s: submitting(s, "W2", "complete", status="success", outcome_kind="none"),
     ),
     "advance": (5, lambda s: partial(recovery.advance, s)),
-    "advance recovers": (20, lapsed),
+    "advance recovers": (23, lapsed),
     "log_decision": (11, lambda s: partial(notes.log_decision, s, task_id="HELD", agent_id="A1", decision="Yes.")),
     "log_artifact": (
         12,
@@ -116,7 +116,7 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
         lambda s: partial(transfer.import_records, s, records=[{"record": "task", "task_id": "NEW", "title": "More"}]),
     ),
     "seal": (6, lambda s: partial(receipts.seal, s)),
-    "prune": (6, lambda s: partial(observe.prune, s)),
+    "prune": (11, lambda s: partial(observe.prune, s)),
 }
 
 

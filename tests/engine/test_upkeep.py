@@ -145,7 +145,7 @@ def test_count_statistics(store: SqliteStore, clock: ManualClock) -> None:
     assert numbers.average_renewals == 2.5, "of the active lease and the offer"
     assert numbers.agents == 5
     assert sum(numbers.tasks.values()) == 6
-    assert ok(observe.statistics(store, project_id="nowhere")).active == 0
+    refused(observe.statistics(store, project_id="nowhere"), "project_not_found")
 
 
 def test_prune_forgets_events_after_thirty_days_and_receipts_never(store: SqliteStore, clock: ManualClock) -> None:

@@ -32,6 +32,8 @@ class Chronicle:
         self.obligations: dict[int, str] = {}
         # Leases whose success is in the ledger: a second one is a late receipt, recorded and without effect.
         self.closers: set[str | None] = set()
+        # The token of the lease whose acceptance opened the present obligation of a task.
+        self.openers: dict[int, int] = {}
         self.opened = 0
         self.closed = 0
         # task key: [(lease, when it was recovered in time that passed)]
@@ -140,7 +142,9 @@ class Chronicle:
         lease = state.leases.get(lease_id) if lease_id else None
         self.seen[f"receipt {phase}"] += 1
         if phase == "accepted":
-            self.opened += obligation in ("none", "closed")
+            if obligation in ("none", "closed"):
+                self.opened += 1
+                self.openers[key] = lease["token"] if lease is not None else 0
             self.obligations[key] = "open"
         elif phase == "escalate":
             reason = body["escalation_reason"]
@@ -150,12 +154,21 @@ class Chronicle:
             elif reason == "lease_expired" and obligation == "open":
                 self.obligations[key] = "overdue"
         elif phase == "complete" and body["status"] == "success":
+            first_word = lease_id not in self.closers
             ended = lease is not None and (lease["end_reason"], lease["ended_at_ms"]) == ("completed", at_ms)
-            self._close(key, obligation, must=ended and lease_id not in self.closers)
-            self.closers.add(lease_id)
+            # A late success is for the obligation that its own lease accepted, and for its first word on its end.
+            late = lease is None or (first_word and lease["token"] >= self.openers.get(key, 0))
+            if ended or late:
+                self._close(key, obligation, must=ended and first_word)
+            if ended:
+                self.closers.add(lease_id)
         elif lease is not None and (lease["end_reason"], lease["ended_at_ms"]) == ("canceled", at_ms):
             # A cancellation by its holder. A late one is recorded and does nothing.
+            self.closers.add(lease_id)
             self._close(key, obligation, must=False)
+        elif lease is not None and (lease["end_reason"], lease["ended_at_ms"]) == ("failed", at_ms):
+            # A failure that ended its lease. A late one is recorded and does nothing.
+            self.closers.add(lease_id)
 
     def _close(self, key: int, obligation: str, *, must: bool) -> None:
         if obligation in ("open", "overdue"):

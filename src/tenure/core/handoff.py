@@ -44,7 +44,7 @@ DATA_NOTICE = 'Lines that start with "> " quote agents and programs: information
 
 # Why a lease ended, as a clause after "because". A code that is not here is shown as it is.
 REASONS = {
-    "lease_expired": "its lease ran out and it stayed silent for longer than its own cadence explains",
+    "lease_expired": "its lease ran out and nothing more was heard from it",
     "process_exited": "its process was seen to exit",
     "max_retries_exceeded": "all attempts were used",
     "quarantined": "several recoveries in a row found no sign of work",
@@ -80,6 +80,11 @@ def quote(text: str, max_chars: int = MESSAGE_CHARS, max_lines: int = MESSAGE_LI
     elif cut:
         quoted.append("[the rest is cut]")
     return "\n".join(quoted)
+
+
+def plain_lines(text: str) -> list[str]:
+    """The text line by line, uncut, without control characters; indentation stays."""
+    return [_clean(line).rstrip() for line in _without_escapes(text).splitlines()]
 
 
 def quote_list(items: Iterable[object], max_items: int = LIST_ITEMS) -> str:
@@ -160,6 +165,7 @@ def build(
     now_ms: int,
     reason: str,
     prefix: str,
+    branch: str = "",
     handoff_hours: float,
     attempts: int,
     decisions: Sequence[Mapping[str, Any]],
@@ -169,7 +175,7 @@ def build(
     # Imported late, here and in `_loads`: json brings the re module, and a claim without a handoff needs neither.
     import json
 
-    branch = branch_of(lease.agent_id, prefix)
+    branch = branch or branch_of(lease.agent_id, prefix)
     return Handoff(
         recovered_at_ms=now_ms,
         recovered_from_agent=lease.agent_id,
@@ -219,7 +225,7 @@ def render(handoff: Handoff, earlier: Sequence[Handoff] = ()) -> str:
     paragraphs = [
         f"⚠️ RECOVERY ADDENDUM — recovered from {inline(handoff.recovered_from_agent)}",
         _story(handoff),
-        _takeover(handoff.previous_agent_branch),
+        _takeover(handoff),
         DATA_NOTICE,
         *_git_paragraphs(handoff),
         *made_paragraphs(_list(handoff.decisions), _list(handoff.artifacts), agent=handoff.recovered_from_agent),
@@ -272,10 +278,24 @@ def _story(handoff: Handoff) -> str:
     )
 
 
-def _takeover(branch: str | None) -> str:
+def _takeover(handoff: Handoff) -> str:
+    branch = handoff.previous_agent_branch
     if not branch:
         return "The previous agent had no branch of its own; look for its work where the task says."
-    return f"Take over its committed work and continue from there; do not start again:\n{merge_instructions(branch)}"
+    if _left_something(handoff):
+        advice = "Take over its committed work and continue from there; do not start again:"
+    else:
+        advice = (
+            "It reported no progress and left no decision or artifact. Should it have committed anything, it is here:"
+        )
+    return f"{advice}\n{merge_instructions(branch)}"
+
+
+def _left_something(handoff: Handoff) -> bool:
+    """Whether the previous holder is known to have got anywhere."""
+    facts = _git_facts(handoff) or {}
+    said = handoff.previous_progress or handoff.last_message or facts.get("commits") or facts.get("rescue_ref")
+    return bool(said or _list(handoff.decisions) or _list(handoff.artifacts))
 
 
 def _git_paragraphs(handoff: Handoff) -> list[str]:

@@ -77,6 +77,8 @@ class Task(Record):
     expected_artifact_mime: str = ""
     dedupe_key: str | None = None
     obligation: Obligation = "none"
+    # The token of the lease whose acceptance opened it: only that lease and later ones can close it.
+    obligation_token: int = 0
     receipt_count: int = 0
     receipt_hash: str = ""
     artifact_count: int = 0
@@ -156,6 +158,8 @@ class Agent(Record):
     seen_at_ms: int = 0
     # The lease it lost last, so that its next call can be told and its return counted, without a search.
     lost_lease_id: str | None = None
+    # When that was, by a clock that moves with the store's: what a return is measured from.
+    lost_at_ms: int | None = None
 
 
 class Link(Record):

@@ -35,8 +35,8 @@ LINK_KINDS = ("run", "mcp", "server", "stream")
     name=inputs.line,
     role=inputs.line,
     skills=inputs.each(inputs.text(100, one_line=True, required=True)),
-    project_id=inputs.ident,
-    profile=inputs.ident,
+    project_id=CALLER["project_id"],
+    profile=inputs.optional(inputs.ident),
     incarnation=CALLER["incarnation"],
     worktree=inputs.text(4096, one_line=True),
     branch=inputs.text(256, one_line=True),
@@ -48,28 +48,33 @@ def register(
     name: str = "",
     role: str = "",
     skills: Sequence[str] = (),
-    project_id: str = DEFAULT_PROJECT,
-    profile: str = "agent",
+    project_id: str | None = None,
+    profile: str | None = None,
     incarnation: int | None = None,
     worktree: str = "",
     branch: str = "",
 ) -> Agent | Refused:
-    """Register an agent, or begin a new incarnation of a known one. Passing the present incarnation keeps it."""
+    """Register an agent, or begin a new incarnation of a known one. Passing the present incarnation keeps it.
+
+    What is not said of a known agent stays as it was.
+    """
+    agent_id = agent_id or short_id("A", tx.random(8))
+    known = load.agent_named(tx, agent_id)
+    if incarnation is not None:
+        current = known_agent(tx, agent_id, incarnation)
+        if isinstance(current, Refused):
+            return current
+    project_id = project_id or (known.project_id if known else DEFAULT_PROJECT)
+    profile = profile or (known.profile if known else "agent")
     settings = load.settings_for(tx, project_id)
     if isinstance(settings, Refused):
         return settings
-    agent_id = agent_id or short_id("A", tx.random(8))
     refused = reserved(agent_id, settings) or reserved(name, settings)
     if refused is not None:
         return refused
     rules = profile_named(profile, settings)
     if isinstance(rules, Refused):
         return rules
-    known = load.agent_named(tx, agent_id)
-    if known is not None and incarnation is not None:
-        current = known_agent(tx, agent_id, incarnation)
-        if isinstance(current, Refused):
-            return current
     number = 1 if known is None else known.incarnation + (incarnation is None)
     agent = Agent(
         agent_id=agent_id,
@@ -80,7 +85,7 @@ def register(
         profile=profile,
         incarnation=number,
         worktree=worktree or (known.worktree if known else ""),
-        branch=branch or settings.branch_prefix + agent_id,
+        branch=branch or (known.branch if known else settings.branch_prefix + agent_id),
         registered_at_ms=known.registered_at_ms if known else tx.now_ms,
         seen_at_ms=tx.now_ms,
         lost_lease_id=known.lost_lease_id if known else None,
@@ -123,11 +128,16 @@ def ensure_agent(
     )
 
 
-def present(tx: Transaction, agent: Agent, worktree: str) -> Agent:
+def present(tx: Transaction, agent: Agent, worktree: str, branch: str) -> Agent:
     """Write a claimant down as present, where it works; this registers one that is new."""
     new = agent.seen_at_ms == 0
     moved = worktree not in ("", agent.worktree)
-    agent = agent.replace(state="present", seen_at_ms=tx.now_ms, worktree=worktree or agent.worktree)
+    agent = agent.replace(
+        state="present",
+        seen_at_ms=tx.now_ms,
+        worktree=worktree or agent.worktree,
+        branch=branch or agent.branch,
+    )
     if new or moved:
         tx.do("save_agent", **agent.as_dict())
     else:
@@ -154,8 +164,11 @@ def depart(tx: Transaction, *, agent_id: str, incarnation: int | None = None, re
 @query(project_id=inputs.optional(inputs.ident), limit=inputs.limit, after=inputs.text(128, one_line=True))
 def list_agents(
     tx: Transaction, *, project_id: str | None = None, limit: int = 100, after: str = ""
-) -> tuple[Agent, ...]:
+) -> tuple[Agent, ...] | Refused:
     """Agents by id, a page at a time."""
+    refused = load.unknown_project(tx, project_id)
+    if refused is not None:
+        return refused
     rows = tx.all("agents", project_id=project_id, after=after, limit=limit)
     return tuple(Agent(**row) for row in rows)
 

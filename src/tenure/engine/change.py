@@ -12,6 +12,7 @@ from tenure.core.model import Lease
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from tenure.core.model import Agent, LeaseState, Task
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tenure.store.store import Transaction
 
 FAR_MS = 1 << 60
+# How much of an agent's words an event carries; the thread and the ledger have them whole.
+TOLD = 200
 
 
 def record(
@@ -32,12 +35,7 @@ def record(
     **data: Any,
 ) -> None:
     """Write an event."""
-    if data:
-        import json
-
-        text = json.dumps(data, separators=(",", ":"))
-    else:
-        text = "{}"
+    text = _compact(data) if data else "{}"
     tx.do(
         "add_event",
         at_ms=tx.now_ms,
@@ -49,6 +47,19 @@ def record(
         agent_id=agent_id if agent_id is not None else lease.agent_id if lease else None,
         data=text,
     )
+
+
+_encode: Callable[[object], str] | None = None
+
+
+def _compact(data: dict[str, Any]) -> str:
+    """JSON without spaces. The encoder is made once, and not before an event has something to say: a touch has not."""
+    global _encode
+    if _encode is None:
+        import json
+
+        _encode = json.JSONEncoder(separators=(",", ":")).encode
+    return _encode(data)
 
 
 def save_task(tx: Transaction, task: Task, *, unended: int) -> Task:

@@ -43,9 +43,13 @@ if TYPE_CHECKING:
         idempotency_key: str | None
         server_id: str | None
         worktree: str
+        branch: str
 
 
 KINDS_MAX = 16
+# How often one claim looks at the timers while it finds nothing: a bound on its statements and on how long it holds the
+# lock. What is due beyond that is the next claim's, or a monitor's.
+LOOKS_MAX = 4
 # A thread longer than this is read with the thread's own verb.
 UNREAD_SHOWN = 100
 OFFERS_MAX = 100
@@ -76,6 +80,7 @@ CLAIMANT = {
     "idempotency_key": inputs.key,
     "server_id": inputs.optional(inputs.ident),
     "worktree": inputs.text(4096, one_line=True),
+    "branch": inputs.text(256, one_line=True),
 }
 
 
@@ -93,6 +98,7 @@ class Claimant(Record):
     server_id: str | None = None
     # Where the agent works, so that a later command from there knows who it is.
     worktree: str = ""
+    branch: str = ""
 
 
 class Request(Record):
@@ -123,7 +129,7 @@ def claim(tx: Transaction, *, task_id: str, **claimant: Unpack[ClaimantArgs]) ->
     refused = refusal_to_give(tx, task, held, asked.agent_id, asked.capabilities, request.settings)
     if refused is not None:
         return refused
-    request = request.replace(agent=present(tx, request.agent, asked.worktree))
+    request = _present(tx, request)
     given = _give(tx, task, request, state="active", unended=held)
     if isinstance(given, Refused):
         return given
@@ -165,6 +171,10 @@ def offer(
     return _give_next(tx, "offer", request, preferred_kinds, max_tasks, "offered")
 
 
+for _verb in (claim, claim_next, offer):
+    _verb.required.add("agent_id")
+
+
 @verb(**CALLER)
 def accept(
     tx: Transaction,
@@ -194,7 +204,9 @@ def leases_of(tx: Transaction, *, agent_id: str) -> tuple[Lease, ...] | Refused:
 
 def take_up(tx: Transaction, task: Task, lease: Lease) -> Lease:
     """Write an acceptance: lease active, task in progress. `task` carries the accepted receipt's head."""
-    accepted = settled(lease.replace(state="active", accepted_at_ms=tx.now_ms, seen_at_ms=tx.now_ms))
+    accepted = lease.replace(state="active", accepted_at_ms=tx.now_ms)
+    # Under a fixed TTL the offer's time goes on; where any call counts, accepting is one.
+    accepted = settled(seen(accepted, tx.now_ms, extends=not lease.fixed))
     tx.do("accept_lease", **accepted.as_dict())
     if accepted.wake_at_ms < lease.wake_at_ms:
         tx.do("set_timer", kind="lease", ref=accepted.lease_id, wake_at_ms=accepted.wake_at_ms)
@@ -243,6 +255,11 @@ def _request(tx: Transaction, asked: Claimant, project_id: str | None = None) ->
     return Request(asked=asked, agent=agent, project_id=project_id, profile=profile, settings=settings)
 
 
+def _present(tx: Transaction, request: Request) -> Request:
+    """The request of a claimant that is written down as present."""
+    return request.replace(agent=present(tx, request.agent, request.asked.worktree, request.asked.branch))
+
+
 def _key(request: Request, verb_name: str, **arguments: Any) -> idempotency.Key | None:
     asked = request.asked
     return idempotency.Key.of(
@@ -252,7 +269,7 @@ def _key(request: Request, verb_name: str, **arguments: Any) -> idempotency.Key 
         asked.idempotency_key,
         profile=asked.profile,
         ttl_s=asked.ttl_s,
-        capabilities=asked.capabilities,
+        capabilities=None if asked.capabilities is None else sorted(asked.capabilities),
         **arguments,
     )
 
@@ -262,7 +279,9 @@ def _resumed(tx: Transaction, request: Request) -> Grant | None:
     for lease in load.unended_of_agent(tx, request.agent.agent_id):
         if lease.project_id == request.project_id and lease.state == "active" and live(lease, tx.now_ms):
             after = seen(lease, tx.now_ms, extends=bool(lease.touch_extends))
-            after = change.extend(tx, lease, after.replace(incarnation=request.agent.incarnation))
+            server_id = request.asked.server_id or lease.server_id
+            after = after.replace(incarnation=request.agent.incarnation, server_id=server_id)
+            after = change.extend(tx, lease, after)
             return _answer(tx, after, resumed=True)
     return None
 
@@ -286,23 +305,26 @@ def _give_next(
         # What was resumed is the answer to this key too: its retry must not be given another task.
         idempotency.remember(tx, key, [held.lease])
         return (held,)
-    # A poll is a sign of life, also when there is nothing to give.
-    request = request.replace(agent=present(tx, request.agent, request.asked.worktree))
+    # A poll is a sign of life, also when there is nothing to give; but a name nobody knows is not taken up for nothing.
+    if request.agent.seen_at_ms or state == "offered":
+        request = _present(tx, request)
     grants: list[Grant] = []
-    more_is_due = _do_what_is_due(tx)
+    more_is_due, looks = _do_what_is_due(tx), 1
     while len(grants) < max_tasks:
         task = _best(tx, request, preferred_kinds)
-        if task is None and more_is_due:
-            more_is_due = _do_what_is_due(tx)
+        if task is None and more_is_due and looks < LOOKS_MAX:
+            more_is_due, looks = _do_what_is_due(tx), looks + 1
             continue
         if task is None:
             break
         # What is ready and has one slot, nobody holds.
         unended = load.unended_of_task(tx, task.key) if task.slots > 1 else []
+        request = request if request.agent.seen_at_ms else _present(tx, request)
         given = _give(tx, task, request, state=state, unended=unended)
         if isinstance(given, Refused):
             return given
-        grants.append(_answer(tx, given[1], resumed=False, task=given[0]))
+        # Nobody can have handed over what nobody ever held.
+        grants.append(_answer(tx, given[1], resumed=False, task=given[0], handed_over=task.last_token > 0))
     if not grants:
         return _nothing_ready(tx, request)
     idempotency.remember(tx, key, [grant.lease for grant in grants])
@@ -442,6 +464,8 @@ def terms_of(
             profile, explicit_s=ttl_s, task_s=task.lease_duration_s, type_s=by_type, environment_s=default_ttl_s
         )
         return ttl if isinstance(ttl, Refused) else (ttl * 1000, 0)
+    if ttl_s is not None:
+        return inputs.bad("ttl_s", f"is for profiles with a fixed TTL; under {profile.name} the phase sets the term")
     term = term_for(
         settings.task_lease,
         reports=reports,
@@ -461,10 +485,12 @@ def _take(tx: Transaction, task: Task, lease: Lease, *, unended: int) -> Task:
     return change.save_task(tx, taken, unended=unended)
 
 
-def _answer(tx: Transaction, lease: Lease, *, resumed: bool, task: Task | None = None) -> Grant:
+def _answer(
+    tx: Transaction, lease: Lease, *, resumed: bool, task: Task | None = None, handed_over: bool = True
+) -> Grant:
     """What a claimant receives; `task` where it was just written and need not be read again."""
     task = load.task_by_key(tx, lease.task_key) if task is None else task
-    shown = load.handoffs_of(tx, task.key)
+    shown = load.handoffs_of(tx, task.key) if handed_over else []
     if resumed:
         # The first answer may have been lost: what it showed as new is shown again.
         messages = [message for message in load.thread_of(tx, task.key) if message.sender != lease.agent_id]

@@ -96,6 +96,9 @@ def _cycle(tx: Transaction, task: Task) -> Refused | None:
 @query(project_id=inputs.ident, task_id=inputs.optional(inputs.ident))
 def graph(tx: Transaction, *, project_id: str = "default", task_id: str | None = None) -> tuple[Edge, ...] | Refused:
     """Every edge of a project, or only those upstream and downstream of one task."""
+    refused = load.unknown_project(tx, project_id)
+    if refused is not None:
+        return refused
     edges = tuple(
         Edge(task_id=row["task_id"], needs=row["needs_id"], missing=row["needs_key"] is None)
         for row in tx.all("edges", project_id=project_id)

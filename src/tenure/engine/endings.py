@@ -56,7 +56,7 @@ def release(
         return held.refusal
     settings = holding.settings_of(tx, held.task)
     task, lease = let_go(tx, held.task, held.lease, "released", "released", settings, message=message)
-    change.record(tx, "released", lease=lease, message=message)
+    change.record(tx, "released", lease=lease, message=message[: change.TOLD])
     return Ended(task=task, lease=lease)
 
 
@@ -69,9 +69,14 @@ def _forced(tx: Transaction, caller: CallerArgs, message: str) -> Ended | Refuse
 
 def _forced_task(tx: Transaction, caller: CallerArgs) -> Task | Refused:
     """The task an operator means, who holds nothing and so must name it."""
-    task_id = caller.get("task_id")
+    task_id, agent_id = caller.get("task_id"), caller.get("agent_id")
     if task_id is None:
         return inputs.bad("task_id", "is needed with force")
+    if agent_id is not None and caller.get("incarnation") is not None:
+        # An older run of an agent speaks for nobody, not even with force.
+        agent = known_agent(tx, agent_id, caller.get("incarnation"))
+        if isinstance(agent, Refused):
+            return agent
     return load.task_named(tx, task_id, caller.get("project_id"))
 
 
@@ -111,7 +116,7 @@ def revoke_leases(tx: Transaction, task: Task, reason: str, *, by: str, message:
     lease = leases[0]
     for lease in leases:
         task, lease = let_go(tx, task, lease, "revoked", "revoked", settings, message=message, detail=reason, by=by)
-        tx.do("lose_lease", agent_id=lease.agent_id, lease_id=lease.lease_id)
+        tx.do("lose_lease", agent_id=lease.agent_id, lease_id=lease.lease_id, now_ms=tx.now_ms)
         change.record(tx, "revoked", lease=lease, reason=reason, by=by, message=message)
     return Ended(task=task, lease=lease)
 
@@ -139,7 +144,7 @@ def let_go(
         ended = ended if by else ended.replace(message=message)
     if accepted:
         # Whoever gives a task back before doing anything on it leaves nothing to hand over.
-        if detail or lease.marked_at_ms is not None:
+        if detail or message or lease.marked_at_ms is not None:
             task = recovery.hand_over(tx, task, ended, detail or escalation, settings, attempts=task.attempts)
         task = ledger.escalate(tx, task, escalation, settings=settings, lease=lease)
     return recovery.leave_to_others(tx, task, status, blocked_reason), ended
@@ -169,14 +174,14 @@ def complete(
     if isinstance(held, Refused):
         return held
     if isinstance(held, holding.Lost):
-        if held.task.status == "done" and held.last is not None:
+        if held.task.status == "done" and held.last is not None and held.last.agent_id == held.agent.agent_id:
             # The outcome is the same: a retried or belated success finds the task finished.
             return Ended(task=held.task, lease=held.last, repeated=True)
         news = f"{held.agent.agent_id}, who lost this task, says it is complete. {message}".strip()
         holding.news(tx, held, news)
         return held.refusal
     if held.lease.state == "offered":
-        return refuse("not_accepted", f"Lease {held.lease.lease_id} was not accepted yet.", task_id=held.task.task_id)
+        return holding.not_accepted(held.lease)
     body = receipts.complete_body(held.task.task_id, source=held.lease.agent_id, **outcome)
     settings = holding.settings_of(tx, held.task)
     appended = ledger.append(tx, held.task, body, settings=settings, lease=held.lease)
@@ -210,6 +215,8 @@ def finish(
     """
     ended = None if lease is None else change.end(tx, lease, "completed", "completed")
     assigned = lease.agent_id if lease else by or task.assigned_to
+    if message:
+        recovery.post(tx, task, sender=assigned or ledger.SOURCE, text=message)
     task = _revoke_rest(tx, task, settings, by=assigned or "")
     done = task.replace(
         status="done",
@@ -218,12 +225,14 @@ def finish(
         progress=100,
         obligation="closed" if task.obligation != "none" else "none",
         outcome="success",
+        silent_recoveries=0,
         blocked_reason="",
         done_at_ms=tx.now_ms,
     )
     done = change.save_task(tx, done, unended=0)
     tx.do("close_handoffs", task_key=task.key)
-    unlocked = tuple(row["task_id"] for row in tx.all("unlock_dependants", task_key=task.key) if row["unmet"] == 0)
+    freed = tx.all("unlock_dependants", task_key=task.key)
+    unlocked = tuple(row["task_id"] for row in freed if row["unmet"] == 0 and row["open_slots"] and not row["waiting"])
     change.record(tx, "completed", task=done, lease=ended, agent_id=assigned, message=message, unlocked=list(unlocked))
     return Ended(task=done, lease=ended, unlocked=unlocked)
 
@@ -232,7 +241,7 @@ def _revoke_rest(tx: Transaction, task: Task, settings: Settings, *, by: str) ->
     """Revoke whatever leases remain on a task that is finished, as completed elsewhere."""
     for held in load.unended_of_task(tx, task.key):
         change.end(tx, held, "revoked", "completed_elsewhere")
-        tx.do("lose_lease", agent_id=held.agent_id, lease_id=held.lease_id)
+        tx.do("lose_lease", agent_id=held.agent_id, lease_id=held.lease_id, now_ms=tx.now_ms)
         if held.state == "active":
             task = ledger.escalate(tx, task, "superseded", settings=settings, lease=held)
         change.record(tx, "revoked", lease=held, reason="completed_elsewhere", by=by)
@@ -243,8 +252,7 @@ def fail(tx: Transaction, task: Task, lease: Lease, settings: Settings, *, messa
     """A completion with status failure: the attempt is used, the task requeues or dies, dependants stay locked."""
     ended = change.end(tx, lease, "completed", "failed")
     verdict = rules.after_failure(task, recovery.profile_of(lease, settings), tx.now_ms)
-    if verdict.status == "todo":
-        task = recovery.hand_over(tx, task, ended, "failed", settings, attempts=verdict.attempts)
+    task = recovery.hand_over(tx, task, ended, "failed", settings, attempts=verdict.attempts)
     task = recovery.return_task(tx, task, verdict, settings, lease)
     change.record(tx, "failed", lease=ended, message=message, attempts=task.attempts, status=task.status)
     return Ended(task=task, lease=ended)
@@ -312,12 +320,12 @@ def _block_unheld(tx: Transaction, caller: CallerArgs, reason: str, force: bool)
     task = _forced_task(tx, caller)
     if isinstance(task, Refused):
         return task
-    by, incarnation = _operator(caller), caller.get("incarnation")
-    if incarnation is not None:
-        # An older run of an agent speaks for nobody, whoever holds the task.
-        agent = known_agent(tx, by, incarnation)
-        if isinstance(agent, Refused):
-            return agent
+    by = _operator(caller)
+    if not force and _was_lost(tx, task, caller.get("agent_id")):
+        return None
+    if not force and task.owner in ("internal", "external"):
+        message = f"Task {task.task_id} belongs to {task.assigned_to}."
+        return refuse("task_assigned", message, task_id=task.task_id, assigned_to=task.assigned_to)
     if force:
         revoked = revoke_leases(tx, task, "operator", by=by, message=reason)
         task = load.task_by_key(tx, task.key) if isinstance(revoked, Refused) else revoked.task
@@ -330,8 +338,17 @@ def _block_unheld(tx: Transaction, caller: CallerArgs, reason: str, force: bool)
         return refuse("wrong_state", message, task_id=task.task_id, status=task.status)
     blocked = task.replace(status="blocked", assigned_to=None, owner=None, blocked_reason=_short(reason))
     blocked = change.save_task(tx, blocked, unended=0)
+    if not force:
+        recovery.post(tx, task, sender=by, text=reason)
     change.record(tx, "blocked", task=blocked, agent_id=by, reason=reason)
     return Ended(task=blocked)
+
+
+def _was_lost(tx: Transaction, task: Task, agent_id: str | None) -> bool:
+    """Whether this agent's last holding of the task was taken from it: then it speaks as a lost holder only."""
+    row = tx.one("last_lease_of", task_key=task.key, agent_id=agent_id) if agent_id else None
+    last = load.lease_by_id(tx, row["lease_id"]) if row else None
+    return last is not None and last.state in ("expired", "revoked")
 
 
 def _short(reason: str) -> str:

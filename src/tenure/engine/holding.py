@@ -44,6 +44,12 @@ class Held(Record):
     lease: Lease
 
 
+def not_accepted(lease: Lease) -> Refused:
+    """What is told to whoever acts on an offer as if it were held."""
+    message = f"Lease {lease.lease_id} is an offer that was not accepted yet."
+    return refuse("not_accepted", message, lease_id=lease.lease_id)
+
+
 class Lost(Record):
     """A caller that does not hold the task (any more): what it is told, and what a healing verb may do about it."""
 
@@ -111,7 +117,7 @@ def _lost(tx: Transaction, task: Task, agent: Agent, caller: Caller, leases: lis
 
 
 def _refusal(tx: Transaction, task: Task, agent: Agent, last: Lease | None, holder: Lease | None) -> Refused:
-    facts = _facts(tx, task, last, holder)
+    facts = _facts(tx, task, agent, last, holder)
     if last is None or last.agent_id != agent.agent_id:
         who = f"{holder.agent_id} holds it" if holder else "nobody holds it"
         message = f"{agent.agent_id} does not hold task {task.task_id}: {who}."
@@ -134,14 +140,12 @@ def _refusal(tx: Transaction, task: Task, agent: Agent, last: Lease | None, hold
     return refuse("lease_lost", f"{ended}; nobody has taken the task since.", "Claim it again to go on.", **facts)
 
 
-def _facts(tx: Transaction, task: Task, last: Lease | None, holder: Lease | None) -> dict[str, Any]:
+def _facts(tx: Transaction, task: Task, agent: Agent, last: Lease | None, holder: Lease | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"task_id": task.task_id, "status": task.status}
     if holder is not None:
         facts.update(holder=holder.agent_id, since=iso(holder.granted_at_ms))
     if last is not None:
-        settings = load.settings_for(tx, task.project_id)
-        prefix = "" if isinstance(settings, Refused) else settings.branch_prefix
-        facts.update(your_branch=prefix + last.agent_id)
+        facts.update(your_branch=agent.branch)
         if last.state not in UNENDED:
             # A live lease that the caller did not name is a newer run's: knowing its id would be the proof.
             facts.update(your_lease=last.lease_id, your_token=last.token)
@@ -161,18 +165,20 @@ def note_return(tx: Transaction, agent: Agent, lost: Lease) -> bool:
         return False
     settings = load.settings_for(tx, lost.project_id)
     window_ms = 0 if isinstance(settings, Refused) else settings.return_window_s * 1000
-    if lost.ended_at_ms is None or tx.now_ms - lost.ended_at_ms > window_ms:
+    lost_at = agent.lost_at_ms if agent.lost_lease_id == lost.lease_id else lost.ended_at_ms
+    if lost_at is None or tx.now_ms - lost_at > window_ms:
         return False
     tx.do("return_lease", lease_id=lost.lease_id, now_ms=tx.now_ms)
     tx.do("uncount_recovery", task_key=lost.task_key)
     tx.do("count", name="false_recoveries", by=1)
-    change.record(tx, "returned", lease=lost, after_ms=tx.now_ms - lost.ended_at_ms)
+    change.record(tx, "returned", lease=lost, after_ms=tx.now_ms - lost_at)
     return True
 
 
 def news(tx: Transaction, lost: Lost, text: str) -> None:
     """What a lost holder wanted to say goes to the task's thread, for whoever holds it now."""
-    if lost.last is not None and text and lost.task.status != "done":
+    was_lost = lost.last is not None and lost.last.state in ("expired", "revoked")
+    if was_lost and text and lost.task.status != "done":
         recovery.post(tx, lost.task, sender=lost.agent.agent_id, kind="news", text=text)
 
 

@@ -88,7 +88,7 @@ def owe(tx: Transaction, task: Task, body: Mapping[str, Any], *, settings: Setti
 def accept(tx: Transaction, task: Task, lease: Lease, *, settings: Settings) -> Task:
     """The receipt of an acceptance, and the obligation it opens or takes over."""
     body = receipts.accepted_body(task.task_id, source=lease.agent_id)
-    return opened(owe(tx, task, body, settings=settings, lease=lease))
+    return opened(owe(tx, task, body, settings=settings, lease=lease), lease)
 
 
 def escalate(
@@ -103,6 +103,8 @@ def escalate(
     return task.replace(obligation=overdue)
 
 
-def opened(task: Task) -> Task:
-    """The task after an acceptance."""
-    return task.replace(obligation="open")
+def opened(task: Task, lease: Lease) -> Task:
+    """The task after an acceptance: the obligation begins, or an open one is handed on."""
+    if task.obligation in ("open", "overdue"):
+        return task.replace(obligation="open")
+    return task.replace(obligation="open", obligation_token=lease.token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenure.core import inputs
 from tenure.core.deadline import live, marked, seen
-from tenure.core.errors import Refused, refuse
+from tenure.core.errors import Refused
 from tenure.core.phases import phase_of
 from tenure.core.record import Record
 from tenure.engine import change, claims, holding, load, recovery
@@ -53,8 +53,7 @@ def renew(
         return held.refusal
     lease = held.lease
     if lease.state == "offered":
-        message = f"Lease {lease.lease_id} is an offer that was not accepted yet."
-        return refuse("not_accepted", message, lease_id=lease.lease_id)
+        return holding.not_accepted(lease)
     if ttl_s is not None and lease.fixed:
         lease = lease.replace(term_ms=ttl_s * 1000)
     after = seen(lease, tx.now_ms, extends=True, expect_silence_ms=expect_silence_s * 1000)
@@ -87,8 +86,7 @@ def report(
         holding.news(tx, held, f"{held.agent.agent_id}, who lost this task, reports {progress}%. {message}".strip())
         return held.refusal
     if held.lease.state == "offered":
-        message = f"Lease {held.lease.lease_id} is an offer that was not accepted yet."
-        return refuse("not_accepted", message, lease_id=held.lease.lease_id)
+        return holding.not_accepted(held.lease)
     settings = holding.settings_of(tx, held.task)
     lease = reported(tx, held.lease, held.task, settings, progress, message, expect_silence_s * 1000)
     lease = change.extend(tx, held.lease, lease.replace(server_id=server_id or lease.server_id))
@@ -99,7 +97,7 @@ def report(
         "reported",
         lease=lease,
         progress=progress,
-        message=message,
+        message=message[: change.TOLD],
         phase="fixed" if lease.fixed else phase_of(lease.reports, progress),
     )
     return Kept(lease=lease, task=task, healed=healed)

@@ -46,7 +46,7 @@ def lease_by_id(tx: Transaction, lease_id: str) -> Lease | None:
 
 
 def unended_of_task(tx: Transaction, task_key: int) -> list[Lease]:
-    """The leases of a task that nobody has ended yet, live or due, oldest first."""
+    """The leases of a task that nobody has ended yet, live or due, in the order of their slots."""
     return [Lease(**row) for row in tx.all("unended_of_task", task_key=task_key)]
 
 
@@ -80,6 +80,13 @@ def settings_for(tx: Transaction, project_id: str) -> Settings | Refused:
     if row is None:
         return refuse("project_not_found", f"There is no project {project_id}.", project_id=project_id)
     return _parsed(row["store"], row["project"])
+
+
+def unknown_project(tx: Transaction, project_id: str | None) -> Refused | None:
+    """The refusal of a project that does not exist: an empty answer would hide a misspelt name."""
+    if project_id is None or tx.one("project", project_id=project_id) is not None:
+        return None
+    return refuse("project_not_found", f"There is no project {project_id}.", project_id=project_id)
 
 
 _SETTINGS: dict[tuple[str, str], Settings] = {}

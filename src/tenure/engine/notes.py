@@ -61,6 +61,9 @@ def send_message(
     to: str | None = None,
 ) -> Message | Refused:
     """Write to a task's thread, to an agent, or both."""
+    refused = load.unknown_project(tx, project_id)
+    if refused is not None:
+        return refused
     if task_id is None and to is None:
         return inputs.bad("task_id", "or to is needed: a message goes to a task's thread or to an agent")
     task: Task | None = None
@@ -195,7 +198,9 @@ def log_artifact(
     }
     row = tx.one("add_artifact", **facts, task_key=task.key, lease_id=lease.lease_id if lease else None)
     assert row is not None
-    change.save_progress(tx, task.replace(artifact_count=task.artifact_count + 1))
+    if lease is not None:
+        # Only what a holder makes is evidence of work on the task.
+        change.save_progress(tx, task.replace(artifact_count=task.artifact_count + 1))
     change.record(tx, "artifact", task=task, lease=lease, agent_id=agent_id, filename=filename)
     return Artifact(seq=row["seq"], task_id=task_id, **facts)
 

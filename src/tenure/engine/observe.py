@@ -72,11 +72,14 @@ def list_page(
     text: str | None = None,
     after: int = 0,
     limit: int = 100,
-) -> TaskPage:
+) -> TaskPage | Refused:
     """Tasks in the order they were added, a page at a time.
 
     The status asked for is the derived one; since that is judged row by row, a page may come up short of its limit.
     """
+    refused = load.unknown_project(tx, project_id)
+    if refused is not None:
+        return refused
     rows = tx.all(
         "list_tasks",
         project_id=project_id,
@@ -102,9 +105,10 @@ def _like(text: str) -> str:
 
 
 @query(**_LISTED)
-def list_tasks(tx: Transaction, /, **filters: Any) -> tuple[TaskView, ...]:
+def list_tasks(tx: Transaction, /, **filters: Any) -> tuple[TaskView, ...] | Refused:
     """The tasks of one page, for who needs no cursor."""
-    return list_page.body(tx, **filters).views
+    page = list_page.body(tx, **filters)
+    return page if isinstance(page, Refused) else page.views
 
 
 def views_of(tx: Transaction, tasks: Sequence[Task]) -> list[TaskView]:
@@ -154,8 +158,13 @@ def show_task(tx: Transaction, *, task_id: str, project_id: str | None = None) -
 
 
 @query(project_id=inputs.ident, limit=inputs.limit)
-def ready_tasks(tx: Transaction, *, project_id: str = DEFAULT_PROJECT, limit: int = 20) -> tuple[TaskView, ...]:
+def ready_tasks(
+    tx: Transaction, *, project_id: str = DEFAULT_PROJECT, limit: int = 20
+) -> tuple[TaskView, ...] | Refused:
     """What could be claimed now, best first: the ready index, tasks whose wait is over, and dead holders' tasks."""
+    refused = load.unknown_project(tx, project_id)
+    if refused is not None:
+        return refused
     found = {row["key"]: Task(**row) for row in tx.all("ready_list", project_id=project_id, limit=limit)}
     for row in tx.all("overdue_waits", project_id=project_id, now_ms=tx.now_ms, limit=limit):
         found.setdefault(row["key"], Task(**row))
@@ -213,8 +222,11 @@ class Statistics(Record):
 
 
 @query(project_id=inputs.optional(inputs.ident))
-def statistics(tx: Transaction, *, project_id: str | None = None) -> Statistics:
+def statistics(tx: Transaction, *, project_id: str | None = None) -> Statistics | Refused:
     """The specification's get_statistics, and what else is worth watching."""
+    refused = load.unknown_project(tx, project_id)
+    if refused is not None:
+        return refused
     leases = tx.one("lease_statistics", project_id=project_id, now_ms=tx.now_ms)
     assert leases is not None
     counters = {row["name"]: row["value"] for row in tx.all("counters")}
@@ -278,8 +290,11 @@ def events(
     project_id: str | None = None,
     task_id: str | None = None,
     agent_id: str | None = None,
-) -> tuple[Event, ...]:
+) -> tuple[Event, ...] | Refused:
     """Events after a sequence number, in order. A reader that keeps the last one it saw misses none."""
+    refused = load.unknown_project(tx, project_id)
+    if refused is not None:
+        return refused
     rows = tx.all("events", after=after, limit=limit, project_id=project_id, task_id=task_id, agent_id=agent_id)
     return tuple(Event(**row) for row in rows)
 
@@ -296,16 +311,22 @@ class Pruned(Record):
 
     events: int
     idempotency_keys: int
+    links: int
 
 
 @verb(limit=inputs.limit)
 def prune(tx: Transaction, *, limit: int = 1_000) -> Pruned:
-    """Forget events and idempotency keys past their time, a bounded number at once. Receipts are never forgotten."""
+    """Forget events, idempotency keys and links past their time, a bounded number at once. Receipts stay for ever."""
     settings = load.settings_for(tx, DEFAULT_PROJECT)
     assert not isinstance(settings, Refused)
+    keys = 0
+    for project in tx.all("projects"):
+        own = load.settings_for(tx, project["project_id"])
+        assert not isinstance(own, Refused)
+        before_ms = tx.now_ms - round(own.idempotency_hours * 3_600_000)
+        keys += tx.do("prune_idempotency", project_id=project["project_id"], before_ms=before_ms, limit=limit)
     return Pruned(
         events=tx.do("prune_events", before_ms=tx.now_ms - settings.event_retention_days * DAY_MS, limit=limit),
-        idempotency_keys=tx.do(
-            "prune_idempotency", before_ms=tx.now_ms - round(settings.idempotency_hours * 3_600_000), limit=limit
-        ),
+        idempotency_keys=keys,
+        links=tx.do("prune_links", before_ms=tx.now_ms - DAY_MS, limit=limit),
     )

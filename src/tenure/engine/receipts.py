@@ -135,7 +135,7 @@ def _accepted(
     appended = ledger.append(tx, task, body, settings=settings, lease=lease)
     if isinstance(appended, Refused):
         return appended
-    taken = claims.take_up(tx, ledger.opened(appended[0]), lease)
+    taken = claims.take_up(tx, ledger.opened(appended[0], lease), lease)
     return Submitted(receipt=appended[1], task=load.task_by_key(tx, task.key), lease=taken)
 
 
@@ -144,14 +144,15 @@ def _progress(
 ) -> Submitted | Refused:
     assert lease is not None
     if lease.state == "offered":
-        return _not_accepted(lease)
+        return holding.not_accepted(lease)
     appended = ledger.append(tx, task, body, settings=settings, lease=lease)
     if isinstance(appended, Refused):
         return appended
     task, receipt = appended
     percent = json.loads(receipt.body)["progress"]
     after = liveness.reported(tx, lease, task, settings, percent, _message(body))
-    after = change.extend(tx, lease, after)
+    agent = _agent(tx, lease)
+    after = change.extend(tx, lease, after.replace(incarnation=agent.incarnation))
     task = change.save_progress(tx, task.replace(progress=percent))
     change.record(tx, "reported", lease=after, progress=percent, message=_message(body)[:200])
     return Submitted(receipt=receipt, task=task, lease=after)
@@ -162,7 +163,7 @@ def _complete(
 ) -> Submitted | Refused:
     assert lease is not None
     if lease.state == "offered":
-        return _not_accepted(lease)
+        return holding.not_accepted(lease)
     appended = ledger.append(tx, task, body, settings=settings, lease=lease)
     if isinstance(appended, Refused):
         return appended
@@ -178,7 +179,7 @@ def _escalate(
     """The holder hands the task to someone else: the lease ends and the task waits, blocked, for them."""
     assert lease is not None
     if lease.state == "offered":
-        return _not_accepted(lease)
+        return holding.not_accepted(lease)
     appended = ledger.append(tx, task, body, settings=settings, lease=lease)
     if isinstance(appended, Refused):
         return appended
@@ -219,7 +220,11 @@ def _too_late(
 def _late_complete(
     tx: Transaction, body: dict[str, Any], task: Task, lease: Lease | None, settings: Settings
 ) -> Submitted | Refused:
-    """A late success closes an obligation that is still open: the work is done. Any other late end is only recorded."""
+    """A late success closes an obligation that is still open: the work is done. Any other late end is only recorded.
+
+    It must be the obligation that this very lease accepted: one that was opened since, after a reopening, is not its
+    business. And it must be the lease's first word on its end: one that was completed before has had its say.
+    """
     if lease is None or lease.accepted_at_ms is None:
         return _too_late(tx, body, task, lease, settings)
     profile = recovery.profile_of(lease, settings)
@@ -229,7 +234,8 @@ def _late_complete(
     if isinstance(appended, Refused):
         return appended
     task, receipt = appended
-    if body["status"] == "success" and task.obligation in ("open", "overdue") and task.status != "done":
+    owed = task.obligation in ("open", "overdue") and lease.token >= task.obligation_token
+    if body["status"] == "success" and owed and lease.state != "completed" and task.status != "done":
         ended = endings.finish(tx, task, None, settings, message=_message(body), by=lease.agent_id)
         holding.note_return(tx, _agent(tx, lease), lease)
         return Submitted(receipt=receipt, task=ended.task, lease=lease)
@@ -250,11 +256,6 @@ _LATE = {"accepted": _too_late, "progress": _too_late, "complete": _late_complet
 def _message(body: dict[str, Any]) -> str:
     """What a receipt says in words, if it says anything."""
     return str(body["message"]) if rules.said(body.get("message")) else ""
-
-
-def _not_accepted(lease: Lease) -> Refused:
-    message = f"Lease {lease.lease_id} is an offer that was not accepted yet."
-    return refuse("not_accepted", message, lease_id=lease.lease_id)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -283,6 +284,9 @@ def list_receipts(
     limit: int = 100,
 ) -> tuple[Receipt, ...] | Refused:
     """Receipts in ledger order, a page at a time: `after` is the seq of the last one seen."""
+    refused = load.unknown_project(tx, project_id)
+    if refused is not None:
+        return refused
     rows = tx.all(
         "receipts",
         task_id=task_id,
@@ -309,8 +313,11 @@ def show_receipt(tx: Transaction, *, receipt_id: str) -> Receipt | Refused:
 @query(project_id=CALLER["project_id"], limit=inputs.limit, after=inputs.cursor)
 def obligations(
     tx: Transaction, *, project_id: str | None = None, limit: int = 100, after: int = 0
-) -> tuple[Task, ...]:
+) -> tuple[Task, ...] | Refused:
     """Tasks whose accepted obligation is open or overdue, by their key."""
+    refused = load.unknown_project(tx, project_id)
+    if refused is not None:
+        return refused
     return tuple(Task(**row) for row in tx.all("obligations", project_id=project_id, after=after, limit=limit))
 
 
@@ -331,6 +338,9 @@ class Verified(Record):
 @query(task_id=inputs.optional(inputs.ident), project_id=CALLER["project_id"])
 def verify(tx: Transaction, *, task_id: str | None = None, project_id: str | None = None) -> Verified | Refused:
     """Check the hash chain of one task, or of every task, and every seal."""
+    refused = load.unknown_project(tx, project_id)
+    if refused is not None:
+        return refused
     if task_id is not None:
         task = load.task_named(tx, task_id, project_id)
         if isinstance(task, Refused):

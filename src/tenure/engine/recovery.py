@@ -7,6 +7,8 @@ accepted, and an event is left. A second runner finds an ended lease and does no
 
 from __future__ import annotations
 
+from functools import partial
+
 from tenure.core import handoff as handoffs
 from tenure.core import inputs
 from tenure.core import recovery as rules
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # How many timers one transaction looks at: a bound on how long it holds the write lock.
 TIMERS_AT_ONCE = 32
+# When a timer whose work failed is tried again.
+PUT_OFF_MS = 60_000
 
 
 class Advanced(Record):
@@ -38,6 +42,8 @@ class Advanced(Record):
     offers_expired: int = 0
     warned: int = 0
     promoted: int = 0
+    # Timers whose work raised an error; each is tried again in a minute.
+    failed: int = 0
     # How long until the next instant of interest, or None when nothing waits.
     wait_ms: int | None = None
 
@@ -67,24 +73,42 @@ def advance(tx: Transaction, *, limit: int = TIMERS_AT_ONCE) -> Advanced:
 
 def advance_timers(tx: Transaction, limit: int) -> Advanced:
     """The work of `advance`, for verbs that must not act on a stale queue."""
-    counts = dict.fromkeys(("recovered", "offers_expired", "warned", "promoted"), 0)
+    counts = dict.fromkeys(("recovered", "offers_expired", "warned", "promoted", "failed"), 0)
     due = tx.all("due_timers", now_ms=tx.now_ms, limit=limit)
     for timer in due:
-        if timer["kind"] == "task":
-            _promote(tx, int(timer["ref"]))
-            counts["promoted"] += 1
-            continue
-        lease = load.lease_by_id(tx, timer["ref"])
-        assert lease is not None
-        if lease.state not in UNENDED:
-            # An offer that lapsed a moment ago, with the recovery that made its task dead or blocked.
-            continue
-        if not live(lease, tx.now_ms):
-            counts["offers_expired" if lease.state == "offered" else "recovered"] += 1
-            recover(tx, lease)
-        else:
-            counts["warned"] += _look_at(tx, lease)
+        kind, ref = timer["kind"], timer["ref"]
+        done, error = tx.alone(partial(_fire, tx, kind, ref))
+        if error is not None:
+            _put_off(tx, kind, ref, error)
+            done = "failed"
+        if done:
+            counts[done] += 1
     return Advanced(fired=len(due), **counts)
+
+
+def _fire(tx: Transaction, kind: str, ref: str) -> str:
+    """Do what one timer is for; says what was done, or nothing."""
+    if kind == "task":
+        _promote(tx, int(ref))
+        return "promoted"
+    lease = load.lease_by_id(tx, ref)
+    if lease is None or lease.state not in UNENDED:
+        # An offer that lapsed a moment ago, with the recovery that made its task dead or blocked.
+        return ""
+    if live(lease, tx.now_ms):
+        return "warned" if _look_at(tx, lease) else ""
+    recover(tx, lease)
+    return "offers_expired" if lease.state == "offered" else "recovered"
+
+
+def _put_off(tx: Transaction, kind: str, ref: str, error: Exception) -> None:
+    """A timer whose work failed is tried again later: one bad row must not stop the recovery of all others."""
+    import logging
+
+    logging.getLogger("tenure").error("the timer of %s %s failed", kind, ref, exc_info=error)
+    tx.do("set_timer", kind=kind, ref=ref, wake_at_ms=tx.now_ms + PUT_OFF_MS)
+    lease = load.lease_by_id(tx, ref) if kind == "lease" else None
+    change.record(tx, "timer_failed", lease=lease, error=f"{type(error).__name__}: {error}"[: change.TOLD])
 
 
 def recover_due(tx: Transaction, task: Task) -> tuple[Task, list[Lease]]:
@@ -116,7 +140,7 @@ def recover(tx: Transaction, lease: Lease) -> None:
         return
     reason = lease.end_reason or ("process_exited" if lease.death_at_ms is not None else "lease_expired")
     change.end(tx, lease, "expired", reason)
-    tx.do("lose_lease", agent_id=lease.agent_id, lease_id=lease.lease_id)
+    tx.do("lose_lease", agent_id=lease.agent_id, lease_id=lease.lease_id, now_ms=tx.now_ms)
     tx.do("count", name="recoveries", by=1)
     profile = profile_of(lease, settings)
     verdict = rules.after_recovery(task, profile, tx.now_ms)
@@ -161,6 +185,7 @@ def leave_to_others(tx: Transaction, task: Task, status: Status, blocked_reason:
 
 def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: Settings, *, attempts: int) -> Task:
     """Write the handoff of an ended lease and append it to the task's thread."""
+    agent = load.agent_named(tx, lease.agent_id)
     handoff = handoffs.build(
         handoff_id=ulid(tx.now_ms, tx.random(10)),
         task=task,
@@ -168,6 +193,7 @@ def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: 
         now_ms=tx.now_ms,
         reason=reason,
         prefix=settings.branch_prefix,
+        branch=agent.branch if agent else "",
         handoff_hours=settings.handoff_hours,
         attempts=attempts,
         decisions=tx.all("decisions_of", task_key=task.key, limit=20),

@@ -7,6 +7,7 @@ from tenure.core.assignment import MAX_REQUIREMENT_SETS, open_slots, rank_ms, re
 from tenure.core.errors import Refused, refuse
 from tenure.core.ids import short_id
 from tenure.core.model import DEFAULT_PROJECT, Task
+from tenure.core.recovery import evidence_of
 from tenure.engine import change, dependencies, endings, holding, ledger, load, recovery
 from tenure.engine.verb import verb
 
@@ -200,12 +201,19 @@ def _know_requirements(tx: Transaction, project_id: str, requires: str) -> Refus
     """Note a capability set. Their number is bounded because claim-next seeks each of them."""
     if tx.one("requirement_set", project_id=project_id, requires=requires) is not None:
         return None
-    count = tx.one("count_requirement_sets", project_id=project_id)
-    if count is not None and count["n"] >= MAX_REQUIREMENT_SETS:
+    if _sets_of(tx, project_id) >= MAX_REQUIREMENT_SETS:
+        tx.do("forget_requirement_sets", project_id=project_id)
+    if requires and _sets_of(tx, project_id) >= MAX_REQUIREMENT_SETS:
         message = f"Project {project_id} already has {MAX_REQUIREMENT_SETS} different capability sets."
         return refuse("too_many_requirement_sets", message, project_id=project_id)
     tx.do("add_requirement_set", project_id=project_id, requires=requires)
     return None
+
+
+def _sets_of(tx: Transaction, project_id: str) -> int:
+    count = tx.one("count_requirement_sets", project_id=project_id)
+    assert count is not None
+    return int(count["n"])
 
 
 def _owned(tx: Transaction, task: Task, name: str | None, settings: Settings) -> Task:
@@ -289,8 +297,16 @@ def reopen_task(
         recovery.post(tx, task, sender=by, text=note)
     tx.do("lock_dependants", task_key=task.key)
     task = task.replace(
-        status="todo", assigned_to=None, owner=None, outcome="", done_at_ms=None, progress=0, attempts=0
+        status="todo",
+        assigned_to=None,
+        owner=None,
+        outcome="",
+        done_at_ms=None,
+        progress=0,
+        attempts=0,
+        silent_recoveries=0,
     )
+    task = task.replace(evidence=evidence_of(task, ""))
     task = change.save_task(tx, task, unended=0)
     change.record(tx, "reopened", task=task, agent_id=by)
     return task

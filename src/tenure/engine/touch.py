@@ -53,8 +53,8 @@ def touch(
         if not live(lease, tx.now_ms):
             continue
         after = seen(lease, tx.now_ms, extends=bool(lease.touch_extends), expect_silence_ms=expect_silence_s * 1000)
-        if server_id is not None:
-            after = after.replace(server_id=server_id)
+        # Whoever proves to be alive holds what it extends: the exit of an older run is not its death.
+        after = after.replace(incarnation=agent.incarnation, server_id=server_id or lease.server_id)
         leases.append(change.extend(tx, lease, after))
     tx.do("see_agent", agent_id=agent_id, now_ms=tx.now_ms)
     lost = None

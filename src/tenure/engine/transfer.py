@@ -1,6 +1,7 @@
 """Moving records between stores: pages of them out, and what is not there yet in.
 
-Leases do not travel: a task that was in progress arrives as todo. Receipts go out for reading and never come in,
+Leases do not travel: a task that an agent held arrives as todo. An assignment does, where it means something: to the
+reserved owner, to a person, or to an agent that is registered here. Receipts go out for reading and never come in,
 because a ledger is appended to by its own store alone.
 """
 
@@ -39,6 +40,16 @@ _TASK_FIELDS = (
     "expected_outcome_kind",
     "expected_artifact_mime",
     "dedupe_key",
+)
+# Words that people use for a field.
+_ALIASES = {"id": "task_id", "depends_on": "after", "blocked_by": "after", "description": "body"}
+# All that a task's line may have; what is not read says something about the store it came from.
+TASK_KEYS = frozenset(
+    (
+        *_TASK_FIELDS,
+        *("record", "project_id", "requires", "inputs", "after", "not_before", "assigned_to", "owner"),
+        *("status", "progress", "blocked_reason", "done_at", "attempts", "outcome", "created_at"),
+    )
 )
 
 
@@ -113,10 +124,16 @@ def _project(tx: Transaction, record: dict[str, Any], project_id: str) -> str | 
 
 
 def _task(tx: Transaction, record: dict[str, Any], project_id: str) -> str | Refused:
-    """A task with its state; one that was in progress starts again with its progress kept."""
+    """A task with its state; one that was held starts again with its progress kept."""
+    named = _renamed(record)
+    if isinstance(named, Refused):
+        return named
+    record = named
     fields = {name: record[name] for name in (*_TASK_FIELDS, "requires", "inputs", "after") if record.get(name)}
     if record.get("not_before"):
         fields["not_before_ms"] = parse_iso(record["not_before"])
+    if record.get("assigned_to") and not _only_held(tx, record):
+        fields["assigned_to"] = record["assigned_to"]
     checked = tasks.add_task.check({**fields, "project_id": project_id})
     if isinstance(checked, Refused):
         return checked
@@ -138,13 +155,42 @@ def _task(tx: Transaction, record: dict[str, Any], project_id: str) -> str | Ref
         if isinstance(good, Refused):
             return good
     if status in ("done", "dead", "blocked") or progress:
-        state = status if status in ("done", "dead", "blocked") else "todo"
+        state = status if status in ("done", "dead", "blocked") else added.status
         done_at = parse_iso(record.get("done_at")) or tx.now_ms if state == "done" else None
         restored = added.replace(status=state, progress=progress, blocked_reason=reason[:500], done_at_ms=done_at)
         change.save_task(tx, restored, unended=0)
         if state == "done":
             tx.do("unlock_dependants", task_key=added.key)
     return "tasks"
+
+
+def _renamed(record: dict[str, Any]) -> dict[str, Any] | Refused:
+    """The record under the vocabulary's names; a key that says nothing to us is refused rather than lost."""
+    named: dict[str, Any] = {}
+    for key, value in record.items():
+        name = _ALIASES.get(key, key)
+        if name not in TASK_KEYS:
+            from tenure.core.settings import nearest
+
+            meant = nearest(name, TASK_KEYS)
+            hint = f"; did you mean {meant}?" if meant else ""
+            message = f"{inputs.shown(key)} is not a field of a task{hint}"
+            return refuse("invalid_argument", message.removesuffix(".") + ("" if meant else "."), argument=key)
+        if name in named:
+            return inputs.bad(key, f"says again what {name} says")
+        named[name] = [value] if name == "after" and isinstance(value, str) else value
+    return named
+
+
+def _only_held(tx: Transaction, record: dict[str, Any]) -> bool:
+    """Whether the name is only a holder's, or that of an agent this store does not know: nobody's to wait for.
+
+    Whoever completed a task stays named.
+    """
+    if record.get("owner") != "agent" or record.get("status") == "done":
+        return False
+    known = isinstance(record["assigned_to"], str) and load.agent_named(tx, record["assigned_to"]) is not None
+    return record.get("status") != "todo" or not known
 
 
 def _said(table: str, text_field: str) -> Callable[[Transaction, dict[str, Any], str], str | Refused]:

@@ -50,6 +50,11 @@ class Verb(Generic[P, R]):
         self.body = body
         self.inputs = inputs
         self.writes = writes
+        # What a caller must give: the body's keyword arguments without a default. A verb that passes its arguments on
+        # in a bundle (**claimant) names the bundle's own after its declaration.
+        code, defaults = body.__code__, body.__kwdefaults__ or {}
+        names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        self.required = {name for name in names if name not in defaults}
         self.__doc__ = body.__doc__
 
     def __call__(self, store: Store, *args: P.args, **kwargs: P.kwargs) -> R | Refused:
@@ -73,7 +78,8 @@ class Verb(Generic[P, R]):
             if isinstance(good, Refused):
                 return good
             checked[name] = good
-        return checked
+        missing = sorted(self.required - checked.keys())
+        return bad(missing[0], "is missing") if missing else checked
 
 
 def verb(**inputs: Check) -> Callable[[Callable[Concatenate[Transaction, P], R]], Verb[P, R]]:

@@ -1,19 +1,18 @@
 """What a server asks on behalf of polls that wait: is there anything for them? Looks only: an offer decides.
 
 A poll that finds nothing writes that its worker is alive. A server that tried an offer for each waiting poll after each
-write would therefore keep itself awake; these questions leave no trace.
+write would therefore keep itself awake; these questions leave no trace. They are no verbs: nobody but a server asks
+them, about requests that its verbs have checked already.
 """
 
 from __future__ import annotations
 
-from tenure.core import inputs
 from tenure.core.record import Record
 from tenure.engine import claims
-from tenure.engine.verb import query
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tenure.store.store import Transaction
 
@@ -25,8 +24,7 @@ class Prospect(Record):
     kept: bool
 
 
-@query(project_id=inputs.ident, capabilities=inputs.optional(inputs.capabilities), limit=inputs.limit)
-def prospect(tx: Transaction, *, project_id: str, capabilities: Sequence[str] | None, limit: int) -> Prospect:
+def prospect(tx: Transaction, project_id: str, capabilities: Sequence[str] | None, limit: int) -> Prospect:
     """What there is for workers of a project that have these capabilities."""
     sets = claims.fitting_sets(tx, project_id, capabilities)
     row = tx.one("count_ready", project_id=project_id, sets=sets, limit=limit)
@@ -34,9 +32,8 @@ def prospect(tx: Transaction, *, project_id: str, capabilities: Sequence[str] | 
     return Prospect(ready=row["n"], kept=tx.one("any_kept", project_id=project_id) is not None)
 
 
-@query(project_id=inputs.ident, agent_ids=inputs.each(inputs.ident, most=inputs.MANY_MAX))
-def kept_for(tx: Transaction, *, project_id: str, agent_ids: Sequence[str]) -> tuple[str, ...]:
+def kept_for(tx: Transaction, project_id: str, agent_ids: Iterable[str]) -> frozenset[str]:
     """Those of these agents for whom a ready task is kept."""
     # Identifiers, so that plain quoting is JSON.
     names = "[" + ",".join(f'"{agent_id}"' for agent_id in agent_ids) + "]"
-    return tuple(row["agent_id"] for row in tx.all("kept_for_agents", project_id=project_id, agent_ids=names))
+    return frozenset(row["agent_id"] for row in tx.all("kept_for_agents", project_id=project_id, agent_ids=names))

@@ -39,6 +39,17 @@ def fault(code: str, message: str, **facts: Any) -> StoreFault:
     return StoreFault(refuse(code, message, **facts))
 
 
+_NAMES: dict[str, list[str]] = {}
+
+
+def _names(text: str, cursor: Any) -> list[str]:
+    """The names of a query's columns, which its text decides once for all."""
+    names = _NAMES.get(text)
+    if names is None:
+        names = _NAMES[text] = [column[0] for column in cursor.description]
+    return names
+
+
 class Transaction:
     """One verb's view of the store. `now_ms` is fixed for its whole life."""
 
@@ -53,16 +64,16 @@ class Transaction:
 
     def one(self, query: str, **values: Any) -> Row | None:
         """The first row of a named query, as a dict, or None."""
-        cursor = self._cursor.execute(self._queries[query], values)
+        text = self._queries[query]
+        cursor = self._cursor.execute(text, values)
         row = cursor.fetchone()
-        if row is None:
-            return None
-        return dict(zip([column[0] for column in cursor.description], row, strict=True))
+        return None if row is None else dict(zip(_names(text, cursor), row, strict=True))
 
     def all(self, query: str, **values: Any) -> list[Row]:
         """All rows of a named query."""
-        cursor = self._cursor.execute(self._queries[query], values)
-        names = [column[0] for column in cursor.description]
+        text = self._queries[query]
+        cursor = self._cursor.execute(text, values)
+        names = _names(text, cursor)
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def do(self, query: str, **values: Any) -> int:
@@ -93,6 +104,23 @@ class Transaction:
         except Exception:
             # The error closed the whole transaction (a full disk does); that error is the one to report.
             return
+
+    def alone(self, step: Callable[[], R]) -> tuple[R | None, Exception | None]:
+        """Run a step whose error must not undo what the verb did before: its own writes are undone and the error told.
+
+        Faults of the store are not the step's, and end the verb.
+        """
+        self._cursor.execute("SAVEPOINT alone")
+        told = len(self.recovered)
+        try:
+            answer = step()
+        except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            self._cursor.execute("ROLLBACK TO alone")
+            self._cursor.execute("RELEASE alone")
+            del self.recovered[told:]
+            return None, error
+        self._cursor.execute("RELEASE alone")
+        return answer, None
 
     def settle(self) -> None:
         """Keep what was written so far even if the rest of this verb fails.

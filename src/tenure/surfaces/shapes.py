@@ -83,8 +83,12 @@ def task(value: Task) -> dict[str, Any]:
 
 def view(value: TaskView) -> dict[str, Any]:
     """A task as it should be seen now, with its live leases."""
+    shape = task(value.task)
+    if value.due:
+        # The dead holder is gone, although nobody has written that down yet.
+        shape.update(assigned_to=None, owner=None)
     return {
-        **task(value.task),
+        **shape,
         "status": value.status,
         "due": value.due,
         "leases": [lease(held) for held in value.leases],

@@ -64,6 +64,7 @@ CREATE TABLE tasks (
     expected_artifact_mime TEXT NOT NULL DEFAULT '',
     dedupe_key             TEXT,
     obligation             TEXT NOT NULL DEFAULT 'none' CHECK (obligation IN ('none', 'open', 'overdue', 'closed')),
+    obligation_token       BIGINT NOT NULL DEFAULT 0,
     receipt_count          INTEGER NOT NULL DEFAULT 0,
     receipt_hash           TEXT NOT NULL DEFAULT '',
     artifact_count         INTEGER NOT NULL DEFAULT 0,
@@ -116,7 +117,8 @@ CREATE TABLE agents (
     branch           TEXT NOT NULL DEFAULT '',
     registered_at_ms BIGINT NOT NULL,
     seen_at_ms       BIGINT NOT NULL,
-    lost_lease_id    TEXT
+    lost_lease_id    TEXT,
+    lost_at_ms       BIGINT
 );
 
 -- Who works in a folder: how a command without a name finds out whose it is.
@@ -253,7 +255,7 @@ CREATE TABLE messages (
 CREATE INDEX messages_of_task ON messages (task_key, seq);
 CREATE INDEX messages_to ON messages (recipient, seq) WHERE recipient IS NOT NULL;
 
--- How far an agent has read a task's thread ('' for its inbox: task_key 0).
+-- How far an agent has read a task's thread, or its inbox (task_key 0).
 CREATE TABLE reads (
     agent_id TEXT NOT NULL,
     task_key INTEGER NOT NULL,
@@ -324,7 +326,7 @@ CREATE TABLE receipts (
     UNIQUE (task_key, position)
 );
 CREATE UNIQUE INDEX receipts_dedupe ON receipts (project_id, dedupe_key) WHERE dedupe_key IS NOT NULL;
-CREATE INDEX receipts_at ON receipts (at_ms, seq);
+CREATE INDEX receipts_of_task ON receipts (task_id, seq);
 
 -- What a deleted task leaves behind, so that its chain can still be verified and a task of the same name never reissues
 -- one of its tokens.

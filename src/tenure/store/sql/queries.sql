@@ -69,7 +69,7 @@ UPDATE handoffs SET recovery_expires_at_ms = recovery_expires_at_ms + :by_ms WHE
 UPDATE idempotency SET at_ms = at_ms + :by_ms
 
 -- name: shift_agents
-UPDATE agents SET seen_at_ms = seen_at_ms + :by_ms
+UPDATE agents SET seen_at_ms = seen_at_ms + :by_ms, lost_at_ms = lost_at_ms + :by_ms
 
 -- A new boot: one fresh term for every unrecovered lease whose holder was not seen to die.
 
@@ -144,7 +144,8 @@ UPDATE tasks SET
     status = :status, assigned_to = :assigned_to, owner = :owner, progress = :progress, attempts = :attempts,
     silent_recoveries = :silent_recoveries, evidence = :evidence, open_slots = :open_slots, waiting = :waiting,
     not_before_ms = :not_before_ms, retry_at_ms = :retry_at_ms, last_token = :last_token,
-    blocked_reason = :blocked_reason, outcome = :outcome, obligation = :obligation, receipt_count = :receipt_count,
+    blocked_reason = :blocked_reason, outcome = :outcome, obligation = :obligation,
+    obligation_token = :obligation_token, receipt_count = :receipt_count,
     receipt_hash = :receipt_hash, updated_at_ms = :updated_at_ms, done_at_ms = :done_at_ms, version = :version
 WHERE key = :key
 
@@ -218,7 +219,11 @@ SELECT requires FROM requirement_sets WHERE project_id = :project_id AND require
 SELECT requires FROM requirement_sets WHERE project_id = :project_id
 
 -- name: count_requirement_sets
-SELECT count(*) AS n FROM requirement_sets WHERE project_id = :project_id
+SELECT count(*) AS n FROM requirement_sets WHERE project_id = :project_id AND requires <> ''
+
+-- name: forget_requirement_sets
+DELETE FROM requirement_sets WHERE project_id = :project_id AND NOT EXISTS (
+    SELECT 1 FROM tasks t WHERE t.project_id = :project_id AND t.requires = requirement_sets.requires)
 
 -- name: add_requirement_set
 INSERT INTO requirement_sets (project_id, requires) VALUES (:project_id, :requires)
@@ -291,7 +296,7 @@ ORDER BY t.rank_ms, t.key LIMIT :limit
 
 -- name: overdue_waits
 SELECT {task} FROM timers w JOIN tasks t ON t.key = CAST(w.ref AS INTEGER)
-WHERE w.kind = 'task' AND w.wake_at_ms <= :now_ms AND t.project_id = :project_id
+WHERE +w.kind = 'task' AND w.wake_at_ms <= :now_ms AND t.project_id = :project_id
     AND t.open_slots > 0 AND t.unmet = 0 AND t.not_before_ms <= :now_ms AND t.retry_at_ms <= :now_ms
 ORDER BY w.wake_at_ms LIMIT :limit
 
@@ -318,7 +323,7 @@ UPDATE tasks SET unmet = unmet + :by WHERE key = :task_key
 
 -- name: unlock_dependants
 UPDATE tasks SET unmet = unmet - 1 WHERE key IN (SELECT d.task_key FROM dependencies d WHERE d.needs_key = :task_key)
-RETURNING task_id, unmet
+RETURNING task_id, unmet, open_slots, waiting
 
 -- name: lock_dependants
 UPDATE tasks SET unmet = unmet + 1 WHERE key IN (SELECT d.task_key FROM dependencies d WHERE d.needs_key = :task_key)
@@ -383,7 +388,7 @@ ON CONFLICT (agent_id) DO UPDATE SET
 UPDATE agents SET seen_at_ms = :now_ms, state = 'present' WHERE agent_id = :agent_id
 
 -- name: lose_lease
-UPDATE agents SET lost_lease_id = :lease_id WHERE agent_id = :agent_id
+UPDATE agents SET lost_lease_id = :lease_id, lost_at_ms = :now_ms WHERE agent_id = :agent_id
 
 -- name: told_lost
 UPDATE agents SET lost_lease_id = NULL WHERE agent_id = :agent_id
@@ -472,7 +477,8 @@ UPDATE leases SET server_id = :server_id WHERE lease_id = :lease_id AND token = 
 
 -- name: accept_lease
 UPDATE leases SET state = 'active', accepted_at_ms = :accepted_at_ms, seen_at_ms = :seen_at_ms,
-    incarnation = :incarnation, recover_at_ms = :recover_at_ms, wake_at_ms = :wake_at_ms
+    incarnation = :incarnation, expires_at_ms = :expires_at_ms, touches = :touches, recover_at_ms = :recover_at_ms,
+    wake_at_ms = :wake_at_ms
 WHERE lease_id = :lease_id AND token = :token AND state = 'offered'
 
 -- name: end_lease
@@ -487,7 +493,7 @@ UPDATE leases SET returned_at_ms = :now_ms WHERE lease_id = :lease_id
 
 -- name: due_leases
 SELECT {lease_row} FROM timers w JOIN leases l ON l.lease_id = w.ref LEFT JOIN servers s ON s.server_id = l.server_id
-WHERE w.kind = 'lease' AND w.wake_at_ms <= :now_ms AND l.project_id = :project_id AND l.recover_at_ms <= :now_ms
+WHERE +w.kind = 'lease' AND w.wake_at_ms <= :now_ms AND l.project_id = :project_id AND l.recover_at_ms <= :now_ms
     AND l.state IN ('offered', 'active')
 ORDER BY w.wake_at_ms LIMIT :limit
 
@@ -557,7 +563,10 @@ ON CONFLICT (project_id, agent_id, verb, key) DO UPDATE SET
 -- name: prune_idempotency
 DELETE FROM idempotency WHERE (project_id, agent_id, verb, key) IN (
     SELECT i.project_id, i.agent_id, i.verb, i.key FROM idempotency i
-    WHERE i.at_ms < :before_ms ORDER BY i.at_ms LIMIT :limit)
+    WHERE i.project_id = :project_id AND i.at_ms < :before_ms ORDER BY i.at_ms LIMIT :limit)
+
+-- name: prune_links
+DELETE FROM links WHERE link_id IN (SELECT k.link_id FROM links k WHERE k.pulsed_at_ms < :before_ms LIMIT :limit)
 
 -- == messages, decisions, artifacts ==
 
@@ -650,7 +659,7 @@ SELECT {receipt} FROM receipts r WHERE r.project_id = :project_id AND r.dedupe_k
 
 -- name: receipts
 SELECT {receipt} FROM receipts r
-WHERE r.seq > :after AND r.at_ms >= :since_ms AND r.at_ms < :until_ms
+WHERE r.seq > :after AND +r.at_ms >= :since_ms AND +r.at_ms < :until_ms
     AND (CAST(:task_id AS TEXT) IS NULL OR r.task_id = :task_id)
     AND (CAST(:project_id AS TEXT) IS NULL OR r.project_id = :project_id)
     AND (CAST(:phase AS TEXT) IS NULL OR r.phase = :phase)
@@ -732,6 +741,22 @@ INSERT INTO gate_receipts (project_id, gate, receipt_id, state, detail, at_ms)
 VALUES (:project_id, :gate, :receipt_id, :state, :detail, :now_ms)
 ON CONFLICT (project_id, gate, receipt_id) DO NOTHING
 
+-- == the newest page ==
+
+-- name: recent_events
+SELECT {event} FROM events e
+WHERE (CAST(:project_id AS TEXT) IS NULL OR e.project_id = :project_id)
+    AND (CAST(:task_id AS TEXT) IS NULL OR e.task_id = :task_id)
+    AND (CAST(:agent_id AS TEXT) IS NULL OR e.agent_id = :agent_id)
+ORDER BY e.seq DESC LIMIT :limit
+
+-- name: recent_receipts
+SELECT {receipt} FROM receipts r
+WHERE (CAST(:task_id AS TEXT) IS NULL OR r.task_id = :task_id)
+    AND (CAST(:project_id AS TEXT) IS NULL OR r.project_id = :project_id)
+    AND (CAST(:phase AS TEXT) IS NULL OR r.phase = :phase)
+ORDER BY r.seq DESC LIMIT :limit
+
 -- == export and import ==
 
 -- name: export_project
@@ -741,7 +766,7 @@ ORDER BY project_id
 
 -- name: export_task
 SELECT key AS cursor, project_id, task_id, title, body, kind, status, priority, complexity, estimated_hours, progress,
-    attempts, max_attempts, slots, not_before_ms, requires, lease_duration_s, blocked_reason, outcome, principal_ai,
+    assigned_to, owner, attempts, max_attempts, slots, not_before_ms, requires, lease_duration_s, blocked_reason, outcome, principal_ai,
     payload_pointer, inputs, expected_outcome_kind, expected_artifact_mime, dedupe_key, created_at_ms, done_at_ms
 FROM tasks
 WHERE key > :after AND (CAST(:project_id AS TEXT) IS NULL OR project_id = :project_id) ORDER BY key LIMIT :limit

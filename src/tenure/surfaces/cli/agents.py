@@ -28,6 +28,7 @@ def join(context: Context) -> Result:
             skills=context.get("skill", []),
             profile="cli",
             worktree=context.worktree(),
+            **context.branch(),
             **context.project(),
         )
     )
@@ -35,7 +36,8 @@ def join(context: Context) -> Result:
     others = [one.agent_id for one in must(agents_in(context.store, worktree=agent.worktree)) if one != agent]
     if others:
         # From here on the folder alone does not tell who is calling.
-        lines.append(f"{', '.join(others)} works in this folder too, so say who you are: {_EXPORT}{agent.agent_id}")
+        work = "works" if len(others) == 1 else "work"
+        lines.append(f"{', '.join(others)} {work} in this folder too, so say who you are: {_EXPORT}{agent.agent_id}")
     else:
         lines.append(f"In other folders say: {_EXPORT}{agent.agent_id}")
     return Result(data=shapes.agent(agent), lines=lines, next=["tenure ready", "tenure next"])
@@ -75,7 +77,7 @@ def show(context: Context) -> Result:
     from tenure.engine.agents import show_agent
     from tenure.surfaces import shapes
 
-    agent_id = context.values.get("agent") or context.agent_id()
+    agent_id = context.agent_id()
     seen = must(show_agent(context.store, agent_id=agent_id))
     agent, now = seen.agent, context.now_ms
     lines = [
@@ -86,6 +88,9 @@ def show(context: Context) -> Result:
         f"Branch: {agent.branch}",
     ]
     lines += [f"Worktree: {clean(agent.worktree)}"] if agent.worktree else []
+    skills = ", ".join(clean(skill) for skill in agent.skills.split("\n"))
+    lines += [f"Role: {clean(agent.role)}"] if agent.role else []
+    lines += [f"Skills: {skills} (sent as capabilities with every claim)"] if skills else []
     lines += [
         f"Holds: {lease.task_id} ({lease.state}, expires in {duration(lease.expires_at_ms - now)})"
         for lease in seen.leases
@@ -101,8 +106,17 @@ def show(context: Context) -> Result:
 
 def leave(context: Context) -> Result:
     """Leave, giving everything back."""
-    from tenure.engine.agents import depart
+    from tenure.engine.agents import depart, show_agent
+    from tenure.engine.notes import send_message
     from tenure.surfaces import shapes
 
-    agent = must(depart(context.store, agent_id=context.agent_id(), reason=context.get("message", "left")))
-    return Result(data=shapes.agent(agent), lines=[f"{agent.agent_id} has left; what it held is on offer."])
+    agent_id, message = context.agent_id(), context.get("message", "")
+    held = must(show_agent(context.store, agent_id=agent_id)).leases
+    if message:
+        for lease in held:
+            named = {"task_id": lease.task_id, "project_id": lease.project_id}
+            must(send_message(context.store, text=message, sender=agent_id, **named))
+    agent = must(depart(context.store, agent_id=agent_id, reason=clean(message, 200) or "left"))
+    left = f"{agent.agent_id} has left"
+    tasks = ", ".join(lease.task_id for lease in held)
+    return Result(data=shapes.agent(agent), lines=[f"{left}; on offer now: {tasks}." if tasks else f"{left}."])

@@ -10,15 +10,19 @@ HERE = "tenure.surfaces.cli."
 TASK = Argument(name="TASK", help="The task's id.")
 PRIORITIES = ("critical", "high", "medium", "low")
 COMPLEXITIES = ("none", "simple", "complex", "research", "epic")
-STATUSES = ("todo", "in_progress", "blocked", "done", "dead")
+STATUSES = ("todo", "in_progress", "blocked", "done", "dead", "ready")
 
 _LEASE = Option(name="--lease", value="ID", help="The lease you mean (default: TENURE_LEASE).", aliases=("--lease-id",))
+_FULL = Option(name="--full", help="Long messages whole.")
 _FORCE = Option(name="--force", help="As an operator, although you do not hold it; this is recorded.")
 _MESSAGE = Option(
     name="--message",
     value="TEXT",
-    help="A note for the task's thread.",
+    help="A note for the task's thread; - reads standard input.",
     aliases=("--comment", "--note", "--reason", "-m"),
+)
+_NEWEST = Option(
+    name="--from", value="CURSOR", help="Go on forward after this cursor (default: the newest page).", kind="int"
 )
 _LIMIT = Option(name="--limit", value="N", help="How many to show.", kind="int", aliases=("-n",))
 _AFTER_KEY = Option(name="--from", value="CURSOR", help="Go on after this cursor, from the last page.", kind="int")
@@ -28,10 +32,16 @@ _TTL = Option(
     help="How long the lease lasts: 5m, 1h, 90s, PT5M; 1 s to 7 d (default: TENURE_LEASE_TTL, else 15m).",
     kind="ttl",
 )
+_NEW_TTL = Option(
+    name="--ttl",
+    value="TIME",
+    help="Change how long the lease lasts, now and at later renewals (default: it keeps its own TTL).",
+    kind="ttl",
+)
 _CAPABILITIES = Option(
     name="--capability",
     value="NAME",
-    help="A capability you have; tasks that require others are left out.",
+    help="A capability you have; tasks that require others are left out (default: the skills you joined with).",
     many=True,
     aliases=("--capabilities", "--skill", "--skills"),
 )
@@ -45,7 +55,13 @@ _KEY = Option(
     aliases=("--key",),
 )
 _TASK_OPTIONS = (
-    Option(name="--body", value="TEXT", help="What is to be done.", aliases=("--description", "--desc", "-b")),
+    Option(
+        name="--body",
+        value="TEXT",
+        help="What is to be done; - reads standard input.",
+        aliases=("--description", "--desc", "-b"),
+    ),
+    Option(name="--body-file", value="FILE", help="A file that says what is to be done.", aliases=("-F",)),
     Option(
         name="--priority", value="LEVEL", help="critical, high, medium or low.", choices=PRIORITIES, aliases=("-p",)
     ),
@@ -55,7 +71,7 @@ _TASK_OPTIONS = (
     Option(name="--requires", value="NAME", help="A capability the holder must have.", many=True),
     Option(name="--lease-duration", value="TIME", help="How long leases on it last.", kind="ttl"),
     Option(name="--max-attempts", value="N", help="Attempts before it is dead.", kind="int"),
-    Option(name="--not-before", value="TIME", help="Not before this moment (RFC 3339), or this long from now (30m)."),
+    Option(name="--not-before", value="TIME", help="Not before this moment (RFC 3339), day, or this long from now."),
     Option(
         name="--assign", value="NAME", help="Keep it for an agent, or give it to a person.", aliases=("--assignee",)
     ),
@@ -141,7 +157,7 @@ COMMANDS: tuple[Command, ...] = (
         "tenure watch",
         options=(
             Option(name="--once", help="Draw once and end."),
-            Option(name="--interval", value="TIME", help="How often to look (default 1s).", kind="duration"),
+            Option(name="--interval", value="TIME", help="How often to look (default 1s).", kind="interval"),
         ),
     ),
     TOUCH,
@@ -210,7 +226,13 @@ COMMANDS: tuple[Command, ...] = (
         "tenure task list",
         "tenure task list --status blocked",
         options=(
-            Option(name="--status", value="STATUS", help="Only this status.", choices=STATUSES, aliases=("-s",)),
+            Option(
+                name="--status",
+                value="STATUS",
+                help="Only this status, or what is ready.",
+                choices=STATUSES,
+                aliases=("-s",),
+            ),
             Option(name="--kind", value="KIND", help="Only this kind.", aliases=("--type",)),
             Option(
                 name="--assigned-to",
@@ -251,14 +273,19 @@ COMMANDS: tuple[Command, ...] = (
         "Extend your lease on a task.",
         "tenure task renew F001",
         "tenure task renew F001 --progress 40",
-        arguments=(TASK,),
+        arguments=(TASK, Argument(name="PERCENT", help="How far you are, like --progress.", required=False)),
         options=(
             AGENT,
             _LEASE,
-            _TTL,
+            _NEW_TTL,
             Option(name="--progress", value="PERCENT", help="Report how far you are.", kind="int"),
             _MESSAGE,
-            Option(name="--expect-silence", value="TIME", help="Announce a silence.", kind="duration"),
+            Option(
+                name="--expect-silence",
+                value="TIME",
+                help="Announce a silence (at most tenure.silence_cap_s).",
+                kind="duration",
+            ),
         ),
         aliases=("renew", "task extend", "task report", "task progress", "report"),
     ),
@@ -291,7 +318,7 @@ COMMANDS: tuple[Command, ...] = (
         "tasks:block",
         "Say that a task cannot go on; this ends the lease.",
         'tenure task block F001 --message "no credentials"',
-        arguments=(TASK,),
+        arguments=(TASK, Argument(name="REASON", help="Why, like --message.", required=False)),
         options=(
             AGENT,
             _LEASE,
@@ -386,13 +413,23 @@ COMMANDS: tuple[Command, ...] = (
         "messages:send",
         "Write to a task's thread, or to an agent.",
         'tenure msg send --task F001 --from A1234ABCD --text "Released: blocked on API credentials"',
+        'tenure msg send F001 "the parser is half done"',
+        arguments=(
+            Argument(name="TASK", help="The task whose thread it goes to, like --task.", required=False),
+            Argument(name="TEXT", help="The message, like --text.", required=False),
+        ),
         options=(
             Option(name="--task", value="TASK", help="The task whose thread it goes to.", aliases=("--task-id",)),
             Option(name="--to", value="AGENT", help="The agent it goes to."),
             Option(
                 name="--from", value="AGENT", help="Who writes (default: you).", aliases=("--agent", "--sender", "--as")
             ),
-            Option(name="--text", value="TEXT", help="The message.", aliases=("--message", "--body", "-m")),
+            Option(
+                name="--text",
+                value="TEXT",
+                help="The message; - reads standard input.",
+                aliases=("--message", "--body", "-m"),
+            ),
         ),
         aliases=("message", "comment", "msg", "msg add"),
     ),
@@ -402,7 +439,7 @@ COMMANDS: tuple[Command, ...] = (
         "A task's thread.",
         "tenure msg thread F001",
         arguments=(TASK,),
-        options=(_LIMIT,),
+        options=(_LIMIT, _FULL),
         aliases=("thread", "msg list", "comments"),
     ),
     _command(
@@ -416,7 +453,7 @@ COMMANDS: tuple[Command, ...] = (
     _command(
         "receipts list",
         "ledger:list_receipts",
-        "The ledger.",
+        "The ledger: its newest page.",
         "tenure receipts list --task F001",
         options=(
             Option(name="--task", value="TASK", help="Only this task's."),
@@ -427,7 +464,7 @@ COMMANDS: tuple[Command, ...] = (
                 choices=("accepted", "progress", "complete", "escalate"),
             ),
             _LIMIT,
-            _AFTER_KEY,
+            _NEWEST,
         ),
         aliases=("receipts",),
     ),
@@ -450,12 +487,14 @@ COMMANDS: tuple[Command, ...] = (
     _command(
         "events",
         "ledger:events",
-        "What happened, in order.",
+        "What happened last, in order.",
         "tenure events",
         "tenure events --from 120",
+        "tenure events --follow",
         options=(
             _LIMIT,
-            _AFTER_KEY,
+            _NEWEST,
+            Option(name="--follow", help="Go on with new ones as they come (ends with Ctrl-C).", aliases=("-f",)),
             Option(name="--task", value="TASK", help="Only this task."),
             Option(name="--agent", value="ID", help="Only this agent."),
         ),
@@ -464,18 +503,50 @@ COMMANDS: tuple[Command, ...] = (
     _command(
         "export",
         "transfer:export",
-        "Write everything as JSON lines.",
-        "tenure export > backup.jsonl",
+        "Write tasks and what was said about them as JSON lines.",
+        "tenure export > tasks.jsonl",
         options=(Option(name="--output", value="FILE", help="Write to this file instead of standard output."),),
+        notes="""Exported: projects with their settings; tasks with state, dependencies and assignment; messages in threads,
+decisions, artifacts, and receipts for reading. Not exported: leases, agents, inboxes, handoffs, events, seals. This is
+for moving and reading tasks. It is not a backup: for that, copy the store's file while nothing runs, or with
+sqlite3 tenure.db ".backup copy.db".""",
     ),
     _command(
         "import",
         "transfer:import_",
         "Read JSON lines written by export, or one task per line.",
-        "tenure import backup.jsonl",
+        "tenure import tasks.jsonl",
         arguments=(Argument(name="FILE", help="The file, or - for standard input."),),
+        notes="""What is there already is skipped. A task that was held comes in as todo, with its progress. An assignment
+is kept for a registered agent, the reserved owner or a person; not for an agent nobody has registered here. Receipts
+are never imported: a ledger is written by its own store alone. A task line needs a title; it may have task_id (or id),
+body (or description), after (or depends_on, blocked_by), priority, kind, requires, status and what export writes.""",
     ),
-    _command("config show", "settings:show", "The settings in force.", "tenure config show", aliases=("config",)),
+    _command(
+        "project add",
+        "projects:add",
+        "Make a project: a namespace of tasks with settings of its own.",
+        "tenure project add website",
+        arguments=(Argument(name="ID", help="Its id."),),
+        options=(Option(name="--name", value="NAME", help="Its name."),),
+        aliases=("project new", "project create"),
+    ),
+    _command(
+        "project list",
+        "projects:list_projects",
+        "The projects.",
+        "tenure project list",
+        aliases=("projects", "project ls"),
+    ),
+    _command(
+        "config show",
+        "settings:show",
+        "The settings and profiles in force.",
+        "tenure config show",
+        "tenure config show task_lease.max_renewals",
+        arguments=(Argument(name="NAME", help="One setting, section or profile.", required=False),),
+        aliases=("config", "config get", "config list"),
+    ),
     _command(
         "config set",
         "settings:set_",
@@ -544,5 +615,6 @@ GROUPS = {
     "task": "Tasks, and the leases on them.",
     "msg": "Messages: threads and inboxes.",
     "receipts": "The ledger.",
+    "project": "Projects: add, list.",
     "config": "Settings.",
 }

@@ -29,7 +29,7 @@ def completion(context: Context) -> Result:
         ids = _task_ids(context)
         return Result(data={"tasks": ids}, lines=ids)
     if shell not in SCRIPTS:
-        message = f"completion: SHELL must be one of {', '.join(SCRIPTS)}, not {shell!a}"
+        message = f"completion: SHELL must be one of {', '.join(SCRIPTS)}, not {shell!r}"
         raise Stop(refuse("usage", message, f"Usage: tenure completion {'|'.join(SCRIPTS)}"))
     lines = SCRIPTS[shell]()
     return Result(data={"shell": shell, "script": "\n".join(lines) + "\n"}, lines=lines)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from tenure.core.model import Agent
     from tenure.store.sqlite import SqliteStore
     from tenure.store.store import Clock
 
@@ -38,6 +39,8 @@ class Context:
     """One invocation. The store is opened when it is first needed."""
 
     clock: Clock | None = None
+    # How long to wait for the write lock; None for the store's own patience.
+    busy_timeout_s: float | None = None
 
     def __init__(self, values: dict[str, Any], environ: Mapping[str, str], folder: str) -> None:
         self.values = values
@@ -64,7 +67,14 @@ class Context:
         """Open the store; a missing one is made only by `tenure init`."""
         from tenure.app import open_store
 
-        opened = open_store(self.get("store"), environ=self.environ, start=self.folder, clock=self.clock, create=create)
+        opened = open_store(
+            self.get("store"),
+            environ=self.environ,
+            start=self.folder,
+            clock=self.clock,
+            create=create,
+            busy_timeout_s=self.busy_timeout_s,
+        )
         if isinstance(opened, Refused):
             hint = "Run: tenure init" if opened.code == "store_unavailable" and not create else opened.next
             raise Stop(opened.replace(next=hint))
@@ -98,7 +108,7 @@ class Context:
         """Who is calling: --agent, else TENURE_AGENT, else the agent that works in this folder."""
         named: str | None = self.get("agent") or self.environ.get("TENURE_AGENT")
         if named:
-            return named
+            return self.named_agent(named)
         from tenure.engine.agents import agents_in
 
         here = must(agents_in(self.store, worktree=self.worktree(), task_id=task_id, **self.project()))
@@ -112,6 +122,42 @@ class Context:
             raise Stop(refuse("agent_required", message, hint, agents=names))
         hint = "Say who you are: --agent ID, or TENURE_AGENT, or join from this folder: tenure agent join --name NAME"
         raise Stop(refuse("agent_required", "It is not clear which agent this is.", hint))
+
+    def named_agent(self, named: str) -> str:
+        """The id of the agent that is meant: the one with this id, else the only one with this name."""
+        if self._known(named) is None:
+            from tenure.engine.agents import list_agents
+
+            same: list[str] = []
+            page = must(list_agents(self.store, limit=LIMIT_MAX))
+            while page:
+                same += [agent.agent_id for agent in page if agent.name == named]
+                page = must(list_agents(self.store, limit=LIMIT_MAX, after=page[-1].agent_id))
+            if len(same) == 1:
+                return same[0]
+        return named
+
+    def _known(self, agent_id: str) -> Agent | None:
+        from tenure.engine.agents import show_agent
+
+        seen = show_agent(self.store, agent_id=agent_id)
+        if isinstance(seen, Refused):
+            if seen.code.startswith("store_"):
+                raise Stop(seen)
+            return None
+        agent: Agent = seen.agent
+        return agent
+
+    def capabilities(self, agent_id: str | None) -> list[str] | None:
+        """What the caller says it can do: --capability, else the skills it joined with; None when it never said."""
+        if self.get("capability") is not None or agent_id is None:
+            said: list[str] | None = self.get("capability")
+            return said
+        from tenure.core.ids import id_fault
+
+        agent = self._known(agent_id)
+        skills = agent.skills.split("\n") if agent is not None and agent.skills else []
+        return [skill for skill in skills if id_fault(skill) is None] or None
 
     def caller(self, task_id: str | None = None) -> dict[str, Any]:
         """The arguments by which a holder's verb is told who calls."""
@@ -139,6 +185,23 @@ class Context:
     def more(self, words: str, limit: int, *, without: Sequence[str] = ()) -> str:
         """The same command with ten times as many lines."""
         return self.again(words, without=without, limit=min(limit * 10, LIMIT_MAX))
+
+    def branch(self) -> dict[str, Any]:
+        """The branch that is checked out here, as an argument for a verb; nothing outside git or off any branch."""
+        root = self.worktree()
+        git_dir = os.path.join(root, ".git")
+        try:
+            if os.path.isfile(git_dir):
+                with open(git_dir, encoding="utf-8", errors="surrogateescape") as file:
+                    git_dir = os.path.join(root, file.read().strip().removeprefix("gitdir:").strip())
+            with open(os.path.join(git_dir, "HEAD"), encoding="utf-8", errors="surrogateescape") as file:
+                head = file.read(1000).strip()
+        except OSError:
+            return {}
+        name = head.removeprefix("ref: refs/heads/")
+        # A repository with reftables keeps its HEAD elsewhere and says .invalid here.
+        known = name != head and name != ".invalid" and name.isprintable() and len(name.encode()) <= 256
+        return {"branch": name} if known else {}
 
     def worktree(self) -> str:
         """The root of the worktree around the working folder, else the folder itself."""

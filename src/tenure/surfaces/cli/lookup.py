@@ -23,7 +23,13 @@ def find(words: list[str]) -> tuple[Command, list[str]] | Refused | Result:
     """The command that the words name, with the rest of them; or the help they ask for."""
     before, rest = _leading_options(words)
     if not rest or rest[0] == "help":
-        return _help(rest[1:], before)
+        about: list[str] = []
+        rest = rest[1:]
+        while rest:
+            about += [] if rest[0].startswith("-") else rest[:1]
+            options, rest = _leading_options(rest if rest[0].startswith("-") else rest[1:])
+            before += options
+        return _help(about, before)
     known = by_words()
     for length in (2, 1):
         command = known.get(" ".join(rest[:length]))
@@ -54,7 +60,7 @@ def _help(rest: list[str], before: list[str]) -> Refused | Result:
     common = [name for option in COMMON for name in (option.name, *option.aliases)]
     unknown = [word for word in before if word.startswith("-") and word.partition("=")[0] not in common]
     if unknown:
-        message, meant = f"unknown option {ascii(unknown[0])[1:-1]}", near(unknown[0], [*common, "--version"])
+        message, meant = f"unknown option {repr(unknown[0])[1:-1]}", near(unknown[0], [*common, "--version"])
         if meant:
             return refuse("usage", f"{message}; did you mean {meant}?", "Run: tenure help", meant=meant)
         return refuse("usage", message, "Run: tenure help")
@@ -80,7 +86,7 @@ def _printed(lines: list[str]) -> Result:
 
 def _unknown(words: str, known: list[str], group: str = "") -> Refused:
     meant = near(words, known)
-    message = f"unknown command {words!a}"
+    message = f"unknown command {words!r}"
     if meant is None:
         return refuse("usage", message, f"Run: tenure {group} --help" if group else "Run: tenure help")
     return refuse("usage", f"{message}; did you mean: tenure {meant}?", f"tenure {meant} --help", meant=meant)

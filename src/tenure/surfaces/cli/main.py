@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tenure.core.errors import EXIT_OK, Refused, refuse
+from tenure.core.errors import EXIT_INTERNAL, EXIT_OK, Refused, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,19 @@ def main(argv: Sequence[str] | None = None, *, folder: str | None = None, clock:
         return EXIT_OK
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        return _unwritable(error)
     return status
+
+
+def _unwritable(error: OSError) -> int:
+    """The output could not be written, so that is all there is to say, and only elsewhere."""
+    try:
+        print(f"Error: cannot write output: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass
+    return EXIT_INTERNAL
 
 
 def _run(words: list[str], folder: str, clock: Clock | None) -> int:
@@ -65,6 +77,8 @@ def _run(words: list[str], folder: str, clock: Clock | None) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and _is_full(error):
+            raise
         # What the store could not do outside of a verb.
         fault = getattr(error, "refusal", None)
         if isinstance(fault, Refused):
@@ -74,6 +88,13 @@ def _run(words: list[str], folder: str, clock: Clock | None) -> int:
         message = f"{type(error).__name__}: {error}"
         hint = "Run it again with TENURE_DEBUG=1 to see where, and report it."
         return _refused(refuse("internal_error", message, hint), as_json)
+
+
+def _is_full(error: OSError) -> bool:
+    """Whether this is how the system says that what is printed cannot be kept."""
+    import errno
+
+    return error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def _perform(command: Command, rest: list[str], folder: str, clock: Clock | None, as_json: bool) -> int:
@@ -94,7 +115,9 @@ def _perform(command: Command, rest: list[str], folder: str, clock: Clock | None
     try:
         result = getattr(sys.modules[module], name)(context)
     except Stop as stop:
-        result = stop.refusal
+        from tenure.surfaces.cli.advice import advised
+
+        result = advised(stop.refusal, context, command)
     finally:
         context.close()
     return _refused(result, as_json) if isinstance(result, Refused) else _shown(result, as_json)

@@ -17,20 +17,16 @@ def send(context: Context) -> Result:
     from tenure.engine.notes import send_message
     from tenure.surfaces import shapes
 
-    if context.get("text") is None:
+    text, task_id, to = context.get("text"), context.get("task"), context.get("to")
+    if text is None and to is not None:
+        # The one bare word after --to is what is to be said.
+        text, task_id = task_id, None
+    if text is None:
         raise Stop(refuse("usage", "msg send: say what with --text TEXT"))
-    sender = context.get("from") or context.agent_id(context.get("task"))
-    message = must(
-        send_message(
-            context.store,
-            text=context.get("text"),
-            sender=sender,
-            task_id=context.get("task"),
-            to=context.get("to"),
-            **context.project(),
-        )
-    )
-    where = " and ".join(filter(None, (context.get("task"), context.get("to"))))
+    sender = context.named_agent(context.get("from")) if context.get("from") else context.agent_id(task_id)
+    to = context.named_agent(to) if to is not None else None
+    message = must(send_message(context.store, text=text, sender=sender, task_id=task_id, to=to, **context.project()))
+    where = " and ".join(filter(None, (task_id, to)))
     return Result(data=shapes.message(message), lines=[f"Message sent to {where}"])
 
 
@@ -41,7 +37,8 @@ def thread(context: Context) -> Result:
 
     limit = context.get("limit", 50)
     messages = must(notes.thread(context.store, task_id=context.get("task"), limit=limit, **context.project()))
-    lines = view.message_lines(messages, context.now_ms) or ["No messages."]
+    most = None if context.get("full") else view.MESSAGE_SHOWN
+    lines = view.message_lines(messages, context.now_ms, most) or ["No messages."]
     more = []
     if len(messages) >= limit:
         more = [context.more(f"msg thread {context.get('task')}", limit, without=("task",))]
@@ -56,7 +53,8 @@ def inbox(context: Context) -> Result:
 
     limit, keep = context.get("limit", 50), context.get("keep", False)
     messages = must(notes.inbox(context.store, agent_id=context.agent_id(), limit=limit, keep=keep))
-    lines = view.message_lines(messages, context.now_ms) or ["Nothing new."]
+    # Shown counts as read, so it is shown whole.
+    lines = view.message_lines(messages, context.now_ms, None) or ["Nothing new."]
     more = []
     if len(messages) >= limit:
         # What was shown counts as read, so that the same command shows the next ones; unless it was to be kept.

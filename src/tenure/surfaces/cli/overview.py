@@ -48,35 +48,45 @@ def ready(context: Context) -> Result:
     lines = view.task_table(views, context.now_ms) if views else ["Nothing is ready."]
     following = [f"tenure task claim {views[0].task.task_id}"] if views else ["tenure status", "tenure doctor"]
     if len(views) >= limit:
-        lines.append(f"More: {context.more('ready', limit)}")
+        lines.append(f"More: {context.more('ready', limit, without=('status',))}")
     if not views:
-        lines.append("See why: tenure doctor, or tenure why TASK")
+        from tenure.engine.observe import list_tasks
+
+        if must(list_tasks(context.store, limit=1, **context.project())):
+            lines.append("See why: tenure doctor, or tenure why TASK")
+        else:
+            following = ['tenure task add "Title"']
+            lines = [f"There are no tasks yet. Add one: {following[0]}"]
     return Result(data={"tasks": [shapes.view(one) for one in views]}, lines=lines, next=following)
 
 
 def why(context: Context) -> Result:
     """The story of a task, and the verdicts of the assignment filter."""
     from tenure.engine import explain
+    from tenure.engine.observe import show_task
     from tenure.surfaces import shapes
 
-    told = must(
-        explain.why(
-            context.store,
-            task_id=context.get("task"),
-            agent_id=context.get("agent"),
-            capabilities=context.get("capability"),
-            **context.project(),
-        )
-    )
+    named = {"task_id": context.get("task"), **context.project()}
+    agent_id = context.named_agent(context.get("agent")) if context.get("agent") else None
+    told = must(explain.why(context.store, agent_id=agent_id, capabilities=context.capabilities(agent_id), **named))
     task = told.view.task
+    missing = (
+        {edge.needs for edge in must(show_task(context.store, **named)).needs if edge.missing} if task.unmet else ()
+    )
     lines = [f"{task.task_id} - {clean(task.title)}: {status_word(told.view.status, told.view.due)}", "", "Story:"]
     lines += [f"  {paint(ago(line.at_ms, context.now_ms), 'dim')}  {clean(line.text, 500)}" for line in told.story]
     failed = [condition for condition in told.conditions if not condition.holds]
-    whom = context.get("agent") or "anyone"
+    whom = agent_id or "anyone"
     lines += ["", f"Given to {whom}: {'no' if failed else 'yes'}"]
     for condition in told.conditions:
         verdict = paint("yes", "green") if condition.holds else paint("no ", "red")
-        lines.append(f"  {verdict}  {condition.name}: {clean(condition.detail)}")
+        detail = condition.detail
+        if missing and condition.name == "dependencies":
+            words = [f"{word} (missing)" if word in missing else word for word in detail.split(", ")]
+            first, _, last = words[0].rpartition(" ")
+            words[0] = f"{first} {last} (missing)" if last in missing else words[0]
+            detail = ", ".join(words)
+        lines.append(f"  {verdict}  {condition.name}: {clean(detail)}")
     data = {
         **shapes.view(told.view),
         "story": [{"at": iso(line.at_ms), "text": line.text} for line in told.story],

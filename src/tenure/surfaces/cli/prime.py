@@ -1,27 +1,26 @@
-"""`tenure prime`: the working loop for an agent that starts here, made from the command table so that it is true."""
+"""`tenure prime`: the working loop for an agent that starts here. A test parses every line of it by the command table."""
 
 from __future__ import annotations
 
-from tenure.surfaces.cli.commands import COMMANDS
 from tenure.surfaces.cli.output import Result
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tenure.surfaces.cli.context import Context
 
-# The loop: a command of the table, then why one runs it.
+# The loop: a command of the table with what it needs, then why one runs it.
 LOOP = (
-    ("agent join", "once, to say who you are"),
+    ("agent join --name NAME", "once; then export TENURE_AGENT=ID, or give --agent ID"),
     ("ready", "see what can be claimed"),
     ("next", "claim the best ready task; read the handoff it prints"),
-    ("task claim", "or claim a named one"),
-    ("task renew", "before the lease expires; --progress 40 reports"),
-    ("touch", "before a long command: --expect-silence 10m"),
-    ("msg send", "leave context for whoever comes next"),
-    ("task done", "when complete; what waited for it becomes ready"),
-    ("task release", "if you must stop; say why with --message"),
-    ("task block", "if nobody can go on"),
-    ("why", "when something surprises you"),
+    ("task claim TASK", "or claim a named one"),
+    ("task renew TASK --progress 40", "before the lease expires; it reports, too"),
+    ("touch --expect-silence 10m", "before a long command"),
+    ("msg send --task TASK --text TEXT", "leave context for whoever comes next"),
+    ("task done TASK", "when complete; what waited for it becomes ready"),
+    ("task release TASK --message WHY", "if you must stop"),
+    ("task block TASK --message WHY", "if nobody can go on"),
+    ("why TASK", "when something surprises you"),
 )
 DO = (
     "Claim before starting work",
@@ -39,11 +38,7 @@ DONT = (
 
 def prime(context: Context) -> Result:
     """Print the loop."""
-    commands = {command.path: command for command in COMMANDS}
-    rows = []
-    for path, purpose in LOOP:
-        arguments = " ".join(argument.name for argument in commands[path].arguments if argument.required)
-        rows.append((f"tenure {path} {arguments}".rstrip(), purpose))
+    rows = [(f"tenure {words}", purpose) for words, purpose in LOOP]
     width = max(len(words) for words, _ in rows)
     lines = [
         "# Working with Tenure",

@@ -57,6 +57,12 @@ class Command(Record):
     notes: str = ""
 
 
+# Options whose values name something: an empty one is a mistake.
+NAMING = ("ID", "AGENT", "NAME", "TASK", "PATH", "FILE", "CURSOR")
+# Options that read standard input for a "-".
+PROSE = ("--body", "--message", "--text")
+_UNIT_S = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
+
 # Options that every command takes.
 COMMON = (
     Option(name="--json", help="Print one JSON document and nothing else.", aliases=("-j",)),
@@ -90,11 +96,12 @@ def parse(command: Command, words: Sequence[str]) -> Values | Refused:
         if word == "--":
             given.extend(pending)
             break
-        if not word.startswith("-") or word == "-":
-            given.append(word)
-            continue
         name, equals, inline = word.partition("=")
         option = options.get(name) or options.get(name.replace("_", "-"))
+        # What looks like a negative number is a value, unless a command has such an option.
+        if not word.startswith("-") or word == "-" or (option is None and word[1:2].isdigit()):
+            given.append(word)
+            continue
         if option is None:
             return _unknown_option(command, name, options)
         refused = _take(command, option, inline if equals else None, pending, values)
@@ -124,39 +131,80 @@ def _take(command: Command, option: Option, inline: str | None, pending: list[st
 
 
 def _converted(command: Command, option: Option, text: str) -> Any:
-    if option.choices and text not in option.choices:
-        return usage(command, f"{option.name} must be one of {', '.join(option.choices)}, not {text!a}")
+    if not text.strip() and option.value in NAMING and not option.many:
+        # An unset variable in quotes is a mistake, and must not be taken for "not said".
+        return usage(command, f"{option.name} is empty; it needs a value: {option.name} {option.value}")
+    if option.choices:
+        word = text if text in option.choices else text.lower().replace("-", "_")
+        if word in option.choices:
+            return word
+        return usage(command, f"{option.name} must be one of {', '.join(option.choices)}, not {text!r}")
+    if text == "-" and option.name in PROSE:
+        return _standard_input(command, option)
     if option.kind == "int":
         try:
             return int(text.removesuffix("%"))
         except ValueError:
-            return usage(command, f"{option.name} must be a whole number, not {text!a}")
+            return usage(command, f"{option.name} must be a whole number, not {text!r}")
     if option.kind == "number":
         try:
             return float(text)
         except ValueError:
-            return usage(command, f"{option.name} must be a number, not {text!a}")
-    if option.kind in ("duration", "ttl"):
+            return usage(command, f"{option.name} must be a number, not {text!r}")
+    if option.kind in ("duration", "ttl", "interval"):
         return _duration(command, option, text)
     return text
 
 
-def _duration(command: Command, option: Option, text: str) -> int | Refused:
+def _standard_input(command: Command, option: Option) -> str | Refused:
+    """The text that stands in for a "-"."""
+    import sys
+
+    try:
+        return sys.stdin.read().rstrip("\n")
+    except UnicodeDecodeError:
+        return usage(command, f"{option.name} -: standard input is not UTF-8 text")
+
+
+def _duration(command: Command, option: Option, text: str) -> float | Refused:
     """Seconds. A lease's is judged here, in the user's words; the verbs would name their own argument."""
     from tenure.core.inputs import TTL_MAX_S, TTL_MIN_S
     from tenure.core.profiles import parse_duration
 
-    length_s = parse_duration(text)
-    if isinstance(length_s, Refused):
-        return length_s.replace(message=f"{option.name}: {length_s.message}.", facts={"argument": option.key})
+    length_s = _fraction_s(text)
+    if length_s is None:
+        whole_s = parse_duration(text)
+        if isinstance(whole_s, Refused):
+            return whole_s.replace(message=f"{option.name}: {whole_s.message}.", facts={"argument": option.key})
+        length_s = whole_s
+    if option.kind == "interval":
+        return length_s
     if option.kind == "ttl" and not TTL_MIN_S <= length_s <= TTL_MAX_S:
-        return usage(command, f"{option.name} must be from {TTL_MIN_S}s to {TTL_MAX_S // 86_400}d, not {text!a}")
-    return length_s
+        return usage(command, f"{option.name} must be from {TTL_MIN_S}s to {TTL_MAX_S // 86_400}d, not {text!r}")
+    if length_s < 1:
+        return usage(command, f"{option.name} must be at least 1s, not {text!r}")
+    return round(length_s)
+
+
+def _fraction_s(text: str) -> float | None:
+    """Seconds in 1.5h, .5m or 100ms: one number with a unit; None for what is not written like that."""
+    given = text.strip().lower()
+    number, per_s = (given[:-2], 0.001) if given.endswith("ms") else (given[:-1], _UNIT_S.get(given[-1:], 0))
+    digits = number.replace(".", "", 1)
+    if not per_s or not (digits.isascii() and digits.isdigit()) or len(digits) > 12:
+        return None
+    return float(number) * per_s if "." in number or per_s < 1 else None
 
 
 def _with_arguments(command: Command, given: list[str], values: Values) -> Values | Refused:
+    spare = len(command.arguments) - len(given)
     for argument in command.arguments:
-        if argument.many:
+        if given and not given[0].strip() and argument.name != "TITLE":
+            return usage(command, f"{argument.name} is empty")
+        if spare > 0 and not argument.required and argument.name.lower() in values:
+            # Said with an option already: the next word is the next argument.
+            spare -= 1
+        elif argument.many:
             values[argument.name.lower()], given = given, []
             if argument.required and not values[argument.name.lower()]:
                 return usage(command, f"{argument.name} is missing")
@@ -165,21 +213,36 @@ def _with_arguments(command: Command, given: list[str], values: Values) -> Value
         elif argument.required:
             return usage(command, f"{argument.name} is missing")
     if given:
-        return usage(command, f"unexpected {given[0]!a}")
+        return usage(command, f"unexpected {given[0]!r}")
     return values
 
 
 def _unknown_option(command: Command, name: str, options: Iterable[str]) -> Refused:
     meant = near(name, options)
-    message = f"unknown option {ascii(name)[1:-1]}"
+    message = f"unknown option {repr(name)[1:-1]}"
     return usage(command, f"{message}; did you mean {meant}?", meant=meant) if meant else usage(command, message)
 
 
 def near(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was likely meant, or None."""
-    from tenure.core.settings import nearest
+    """The known word that was likely meant: the same but for a slip or two, judged by its last part; else None."""
+    most = max(1, len(word.split()[-1].lstrip("-")) // 3) if word.split() else 0
+    found = [(_slips(word.lower(), one.lower()), one) for one in known if abs(len(one) - len(word)) <= most]
+    slips, meant = min(found, key=lambda pair: pair[0], default=(most + 1, None))
+    return meant if slips <= most else None
 
-    return nearest(word, list(known))
+
+def _slips(one: str, other: str) -> int:
+    """How many letters were left out, added, mistaken or swapped with their neighbour."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        older, before, row = before, row, [i]
+        for j, wanted in enumerate(other, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
 
 
 def usage(command: Command, message: str, **facts: Any) -> Refused:

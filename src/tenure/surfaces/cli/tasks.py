@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tenure.core.errors import Refused, refuse
+from tenure.core.model import DEFAULT_PROJECT
 from tenure.surfaces.cli import view
-from tenure.surfaces.cli.context import Stop, must
-from tenure.surfaces.cli.output import Result, clean, duration, status_word
+from tenure.surfaces.cli.context import LIMIT_MAX, Stop, must
+from tenure.surfaces.cli.output import Result, clean, duration, left, status_word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tenure.surfaces.cli.context import Context
 
 LISTED = 50
+GIVEN_BACK = "the lease had lapsed and was given back to you under a new token; renew before it expires"
 
 
 def add(context: Context) -> Result:
@@ -50,22 +52,35 @@ def _fields(context: Context) -> dict[str, Any]:
         "max_attempts": "max_attempts",
     }
     fields = {field: context.get(option) for option, field in named.items() if context.get(option) is not None}
+    if context.get("body_file") is not None:
+        fields["body"] = _file(context.get("body_file"))
     if context.get("not_before") is not None:
         fields["not_before_ms"] = _moment(context, context.get("not_before"))
     return fields
 
 
+def _file(path: str) -> str:
+    """The text of a file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().rstrip("\n")
+    except OSError as error:
+        raise Stop(refuse("invalid_argument", f"{path} cannot be read: {error.strerror}.")) from error
+    except UnicodeDecodeError as error:
+        raise Stop(refuse("invalid_argument", f"{path} is not UTF-8 text.")) from error
+
+
 def _moment(context: Context, text: str) -> int:
-    """A moment, or a duration from now."""
+    """A moment, a day (its first moment, in UTC), or a duration from now."""
     from tenure.core.profiles import parse_duration
     from tenure.core.times import parse_iso
 
-    moment = parse_iso(text)
+    moment = parse_iso(f"{text}T00:00:00Z" if len(text) == 10 else text)
     if moment is not None:
         return moment
     length = parse_duration(text)
     if isinstance(length, Refused):
-        message = f"--not-before must be a moment (2026-01-04T15:45:00Z) or a duration (30m), not {text!a}"
+        message = f"--not-before must be a moment (2026-01-04T15:45:00Z) or a duration (30m), not {text!r}"
         raise Stop(refuse("usage", message))
     # The store's own time, not this machine's.
     context.store.look(lambda tx: None)
@@ -83,6 +98,10 @@ def list_tasks(context: Context) -> Result:
     from tenure.engine import observe
     from tenure.surfaces import shapes
 
+    if context.get("status") == "ready":
+        from tenure.surfaces.cli.overview import ready
+
+        return ready(context)
     limit = context.get("limit", LISTED)
     views = must(
         observe.list_tasks(
@@ -126,23 +145,34 @@ def take_next(context: Context) -> Result:
     """Claim the best ready task."""
     from tenure.engine import claims
 
-    grant = claims.claim_next(context.store, preferred_kinds=context.get("prefer", []), **_claimant(context))
+    claimant = _claimant(context)
+    grant = claims.claim_next(context.store, preferred_kinds=context.get("prefer", []), **claimant)
     if isinstance(grant, Refused) and grant.code == "nothing_ready":
         raise Stop(grant.replace(next="See what is in the way: tenure status, or tenure why TASK."))
-    return view.granted(context, must(grant), chosen=False)
+    granted = must(grant)
+    result = view.granted(context, granted, chosen=False)
+    held = must(claims.leases_of(context.store, agent_id=claimant["agent_id"]))
+    others = [
+        f"{lease.task_id} ({left(lease.expires_at_ms, context.now_ms)})"
+        for lease in held
+        if lease.lease_id != granted.lease.lease_id
+    ]
+    return result.replace(warnings=[f"you also hold {', '.join(others)}"]) if others else result
 
 
 def _claimant(context: Context) -> Any:
     from tenure.config import ttl_from_environment
 
+    agent_id = context.agent_id()
     return {
-        "agent_id": context.agent_id(),
+        "agent_id": agent_id,
         "profile": context.get("profile", "cli"),
         "ttl_s": context.get("ttl"),
         "default_ttl_s": must(ttl_from_environment(context.environ)),
-        "capabilities": context.get("capability"),
+        "capabilities": context.capabilities(agent_id),
         "idempotency_key": context.get("idempotency_key"),
         "worktree": context.worktree(),
+        **context.branch(),
         **context.project(),
     }
 
@@ -154,22 +184,40 @@ def renew(context: Context) -> Result:
 
     task_id = context.get("task")
     caller = context.caller(task_id)
-    silence = context.get("expect_silence", 0)
-    if context.get("progress") is not None:
+    silence, progress, healed = context.get("expect_silence", 0), _progress(context), False
+    message, kept = context.get("message", ""), None
+    if progress is not None:
         kept = must(
-            liveness.report(
-                context.store,
-                progress=context.get("progress"),
-                message=context.get("message", ""),
-                expect_silence_s=silence,
-                **caller,
-            )
+            liveness.report(context.store, progress=progress, message=message, expect_silence_s=silence, **caller)
         )
-    else:
+        healed = kept.healed
+    if kept is None or context.get("ttl") is not None:
         kept = must(liveness.renew(context.store, ttl_s=context.get("ttl"), expect_silence_s=silence, **caller))
+    if progress is None and message:
+        from tenure.engine.notes import send_message
+
+        must(
+            send_message(context.store, text=message, sender=kept.lease.agent_id, task_id=task_id, **context.project())
+        )
     lines = [f"Renewed lease for {task_id}", f"  Expires in: {duration(kept.lease.expires_at_ms - context.now_ms)}"]
-    warnings = ["the lease had been lost and was given back to you under a new token"] if kept.healed else []
-    return Result(data={**shapes.lease(kept.lease), "healed": kept.healed}, lines=lines, warnings=warnings)
+    warnings = [GIVEN_BACK] if healed else []
+    if silence * 1000 > kept.lease.silence_cap_ms:
+        from tenure.surfaces.cli.touch import SILENCE_CAPPED
+
+        warnings.append(SILENCE_CAPPED.format(most=duration(kept.lease.silence_cap_ms)))
+    return Result(data={**shapes.lease(kept.lease), "healed": healed}, lines=lines, warnings=warnings)
+
+
+def _progress(context: Context) -> int | None:
+    """How far the holder is, said with an option or as a bare word."""
+    word = context.get("percent")
+    if word is None:
+        said: int | None = context.get("progress")
+        return said
+    try:
+        return int(word.removesuffix("%"))
+    except ValueError:
+        raise Stop(refuse("usage", f"task renew: PERCENT must be a whole number, not {word!r}")) from None
 
 
 def release(context: Context) -> Result:
@@ -207,7 +255,19 @@ def done(context: Context) -> Result:
     lines = ["Task marked done" if not ended.repeated else "Task was done already"]
     if ended.unlocked:
         lines.append(f"Now ready: {', '.join(ended.unlocked)}")
-    return _ended_result(ended, lines, ["tenure next"])
+    result = _ended_result(ended, lines, ["tenure next"])
+    return result.replace(warnings=[GIVEN_BACK]) if _was_given_back(context, ended) else result
+
+
+def _was_given_back(context: Context, ended: Any) -> bool:
+    """Whether this completion first gave a lapsed lease back: the lease began at this very moment, and so it is told."""
+    lease = ended.lease
+    if lease is None or ended.repeated or lease.granted_at_ms != context.now_ms:
+        return False
+    from tenure.engine.recent import recent_events
+
+    latest = must(recent_events(context.store, task_id=lease.task_id, project_id=lease.project_id, limit=20))
+    return any(event.kind == "healed" and event.lease_id == lease.lease_id for event in latest)
 
 
 def block(context: Context) -> Result:
@@ -215,7 +275,7 @@ def block(context: Context) -> Result:
     from tenure.engine import endings
 
     task_id = context.get("task")
-    reason = context.get("message")
+    reason = context.get("message") or context.get("reason")
     if not reason:
         raise Stop(refuse("usage", "task block: say why with --message TEXT"))
     caller = _operator(context, task_id) if context.get("force") else context.caller(task_id)
@@ -234,7 +294,7 @@ def block(context: Context) -> Result:
 def _operator(context: Context, task_id: str) -> dict[str, Any]:
     """Who forces: the agent if it is known, else just an operator."""
     named = context.get("agent") or context.environ.get("TENURE_AGENT")
-    return {"task_id": task_id, **({"agent_id": named} if named else {}), **context.project()}
+    return {"task_id": task_id, **({"agent_id": context.named_agent(named)} if named else {}), **context.project()}
 
 
 def _ended_result(ended: Any, lines: list[str], following: list[str]) -> Result:
@@ -255,7 +315,8 @@ def unblock(context: Context) -> Result:
     """Put a blocked task back."""
     from tenure.engine.tasks import unblock_task
 
-    by = context.get("agent") or context.environ.get("TENURE_AGENT") or "operator"
+    named = context.get("agent") or context.environ.get("TENURE_AGENT")
+    by = context.named_agent(named) if named else "operator"
     task = must(
         unblock_task(
             context.store, task_id=context.get("task"), by=by, note=context.get("message", ""), **context.project()
@@ -307,19 +368,30 @@ def graph(context: Context) -> Result:
     from tenure.engine import dependencies, observe
 
     edges = must(dependencies.graph(context.store, task_id=context.get("task"), **context.project()))
-    views = must(observe.list_tasks(context.store, limit=10_000, **context.project()))
+    project = {"project_id": context.project_id or DEFAULT_PROJECT}
+    views = must(observe.list_tasks(context.store, limit=LIMIT_MAX, **project))
     status = {one.task.task_id: one for one in views}
+    tied = {name for edge in edges for name in (edge.task_id, edge.needs)}
+    alone = [name for name in status if name not in tied] if context.get("task") is None else []
     data = {
         "edges": [{"task_id": edge.task_id, "needs": edge.needs, "missing": edge.missing} for edge in edges],
         "tasks": {name: one.status for name, one in status.items()},
     }
     form = context.get("format", "text")
-    if form == "mermaid":
-        return Result(data=data, lines=["graph TD", *(f"    {edge.needs} --> {edge.task_id}" for edge in edges)])
-    if form == "dot":
-        drawn = [f'    "{edge.needs}" -> "{edge.task_id}";' for edge in edges]
-        return Result(data=data, lines=["digraph tasks {", *drawn, "}"])
-    return Result(data=data, lines=_tree(edges, status) or ["No dependencies."])
+    if form in ("mermaid", "dot"):
+        from tenure.surfaces.cli.drawing import dot, mermaid
+
+        titles = {name: status[name].task.title if name in status else "missing" for name in (*sorted(tied), *alone)}
+        return Result(data=data, lines=(mermaid if form == "mermaid" else dot)(edges, titles))
+    lines = _tree(edges, status)
+    if alone:
+        lines += [*([""] if lines else []), "Without dependencies:", *(f"  {_node(name, status)}" for name in alone)]
+    return Result(data=data, lines=lines or ["No dependencies."])
+
+
+def _node(name: str, status: dict[str, Any]) -> str:
+    one = status.get(name)
+    return f"{name}  " + (f"{status_word(one.status, one.due)}  {clean(one.task.title, 60)}" if one else "missing")
 
 
 def _tree(edges: tuple[Edge, ...], status: dict[str, Any]) -> list[str]:
@@ -334,10 +406,8 @@ def _tree(edges: tuple[Edge, ...], status: dict[str, Any]) -> list[str]:
     pending = [(root, "", "") for root in reversed(roots)]
     while pending:
         name, lead, indent = pending.pop()
-        one = status.get(name)
-        words = f"{status_word(one.status, one.due)}  {clean(one.task.title, 60)}" if one else "missing"
         again = name in shown and children.get(name)
-        lines.append(f"{lead}{name}  {'(see above)' if again else words}")
+        lines.append(f"{lead}{name}  (see above)" if again else f"{lead}{_node(name, status)}")
         if again:
             continue
         shown.add(name)
@@ -369,6 +439,16 @@ def delete(context: Context) -> Result:
     """Delete a task."""
     from tenure.engine.tasks import delete_task
 
-    force = context.get("force", False)
-    task = must(delete_task(context.store, task_id=context.get("task"), force=force, **context.project()))
-    return _task_result(task, f"Deleted task {task.task_id}")
+    force, named = context.get("force", False), {"task_id": context.get("task"), **context.project()}
+    waiting: tuple[str, ...] = ()
+    if force:
+        from tenure.engine.observe import show_task
+
+        waiting = must(show_task(context.store, **named)).dependants
+    task = must(delete_task(context.store, force=force, **named))
+    result = _task_result(task, f"Deleted task {task.task_id}")
+    if not waiting:
+        return result
+    wait = "waits" if len(waiting) == 1 else "wait"
+    told = f"{', '.join(waiting)} now {wait} for {task.task_id}, which is missing"
+    return result.replace(warnings=[f"{told}; to let go: tenure task depend {waiting[0]} --remove {task.task_id}"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tenure.core.errors import Refused, refuse
 from tenure.core.times import iso
-from tenure.surfaces.cli.output import Result, left
+from tenure.surfaces.cli.output import Result, duration, left
 from tenure.surfaces.cli.spec import Command, Option
 
 TYPE_CHECKING = False
@@ -31,11 +32,14 @@ COMMAND = Command(
             kind="duration",
             aliases=("--silence",),
         ),
-        Option(name="--quiet", help="Print nothing.", aliases=("-q",)),
+        Option(name="--quiet", help="Print nothing, unless a lease was lost.", aliases=("-q",)),
     ),
     examples=("tenure touch --agent A1234ABCD", "tenure touch --expect-silence 10m"),
     aliases=("heartbeat",),
+    notes="A lease that was lost since the last call is told on standard error, and the exit status is 6: stop.",
 )
+BUSY_TIMEOUT_S = 3.0
+SILENCE_CAPPED = "announced silence is limited to {most} (tenure.silence_cap_s)"
 
 
 def touch(context: Context) -> Result:
@@ -43,12 +47,15 @@ def touch(context: Context) -> Result:
     from tenure.engine.touch import touch as touch_verb
     from tenure.surfaces.cli.context import must
 
-    touched = must(
-        touch_verb(context.store, agent_id=context.agent_id(), expect_silence_s=context.get("expect_silence", 0))
-    )
-    if context.get("quiet"):
-        return Result(data=None)
-    return _shown(context, touched)
+    # A hook that waits stalls the agent: rather tell it that the store is busy.
+    context.busy_timeout_s = BUSY_TIMEOUT_S
+    # A name is looked up only if nobody has it as an id, so that a hook that gives the id reads nothing twice.
+    named = context.get("agent") or context.environ.get("TENURE_AGENT")
+    silence_s = context.get("expect_silence", 0)
+    touched = touch_verb(context.store, agent_id=named or context.agent_id(), expect_silence_s=silence_s)
+    if named and isinstance(touched, Refused) and touched.code == "agent_not_found":
+        touched = touch_verb(context.store, agent_id=context.agent_id(), expect_silence_s=silence_s)
+    return _shown(context, must(touched))
 
 
 def _shown(context: Context, value: Touched) -> Result:
@@ -64,12 +71,20 @@ def _shown(context: Context, value: Touched) -> Result:
         for lease in value.leases
     ]
     lines = [f"Touched {lease.task_id}: {left(lease.expires_at_ms, context.now_ms)}" for lease in value.leases]
-    lost, warnings = None, []
+    lost, refusal, warnings = None, None, []
+    for lease in value.leases:
+        if context.get("expect_silence", 0) * 1000 > lease.silence_cap_ms:
+            warnings.append(SILENCE_CAPPED.format(most=duration(lease.silence_cap_ms)))
+            break
     if value.lost is not None:
         lost = {"task_id": value.lost.task_id, "lease_id": value.lost.lease_id, "reason": value.lost.end_reason}
         told = f"your lease on {value.lost.task_id} was lost ({value.lost.end_reason})"
-        warnings.append(f"{told}; look with: tenure task show {value.lost.task_id}")
+        if any(lease.task_key == value.lost.task_key for lease in value.leases):
+            warnings.append(f"{told}; you hold the task again")
+        else:
+            warnings.append(f"{told}; look with: tenure task show {value.lost.task_id}")
+            refusal = refuse("lease_lost", f"{told[0].upper()}{told[1:]}.", **lost)
     if not lines:
         lines = [f"{value.agent_id} is alive and holds nothing."]
     data = {"agent_id": value.agent_id, "leases": leases, "lost": lost}
-    return Result(data=data, lines=lines, warnings=warnings)
+    return Result(data=data, lines=() if context.get("quiet") else lines, warnings=warnings, refusal=refusal)

@@ -1,4 +1,4 @@
-"""`tenure export` and `tenure import`: everything as JSON lines.
+"""`tenure export` and `tenure import`: tasks, and what was said and made about them, as JSON lines.
 
 Each line is an object with a `record`: project, task, message, decision, artifact, receipt. Import adds what is not
 there yet and skips what is; leases do not travel (a task in progress comes back as todo), and receipts are exported for
@@ -87,14 +87,44 @@ def import_(context: Context) -> Result:
             raise Stop(_at_line(done, chunk, sum(counts.values())))
         for name, count in done.items():
             counts[name] = counts.get(name, 0) + count
-    told = ", ".join(_told(name, count) for name, count in counts.items() if count) or "nothing"
-    return Result(data=counts, lines=[f"Imported {told}"], next=["tenure status"])
+    result = Result(data=counts, lines=[_told(counts)], next=["tenure status"])
+    missing = _missing(context, [record for _, record in read])
+    if not missing:
+        return result
+    told = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+    return result.replace(warnings=[f"tasks were imported that wait for what is not there: {told}"])
 
 
-def _told(name: str, count: int) -> str:
-    """3 tasks; 1 task skipped."""
-    kind, _, fate = name.replace("_", " ").partition(" ")
-    return f"{counted(count, kind.removesuffix('s'))} {fate}".rstrip()
+def _told(counts: dict[str, int]) -> str:
+    """Imported 6 tasks, 1 message; 1 project was there already; 23 receipts are not imported"""
+    fates: dict[str, list[str]] = {}
+    totals: dict[str, int] = {}
+    for name, count in counts.items():
+        kind, _, fate = name.partition("_")
+        fates.setdefault(fate, []).append(counted(count, kind.removesuffix("s")))
+        totals[fate] = totals.get(fate, 0) + count
+    parts = [f"Imported {', '.join(fates.get('', ['nothing']))}"]
+    if "skipped" in fates:
+        parts.append(f"{', '.join(fates['skipped'])} {'was' if totals['skipped'] == 1 else 'were'} there already")
+    if "left_out" in fates:
+        parts.append(f"{', '.join(fates['left_out'])} {'is' if totals['left_out'] == 1 else 'are'} not imported")
+    return "; ".join(parts)
+
+
+def _missing(context: Context, records: list[dict[str, Any]]) -> list[str]:
+    """The tasks that imported ones wait for and that do not exist."""
+    from tenure.core.model import DEFAULT_PROJECT
+    from tenure.engine import dependencies
+
+    projects = {
+        context.project_id or str(record.get("project_id") or DEFAULT_PROJECT)
+        for record in records
+        if record["record"] == "task" and any(record.get(name) for name in ("after", "depends_on", "blocked_by"))
+    }
+    edges = [
+        edge for project in sorted(projects) for edge in must(dependencies.graph(context.store, project_id=project))
+    ]
+    return sorted({edge.needs for edge in edges if edge.missing})
 
 
 def _at_line(refusal: Refused, chunk: list[Numbered], before: int) -> Refused:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tenure.engine.observe import TaskDetail, TaskView
     from tenure.surfaces.cli.context import Context
 
+# A message longer than this is cut where it is shown among others.
+MESSAGE_SHOWN = 4_000
+
 
 def granted(context: Context, grant: Grant, *, chosen: bool = True) -> Result:
     """The block of a claim, with the handoff and what there is to read; what the task is, if the engine chose it."""
@@ -56,23 +59,43 @@ def handoff_lines(handoffs: Sequence[Handoff]) -> list[str]:
     return ["", *render(handoffs[0], handoffs[1:]).splitlines()]
 
 
-def message_lines(messages: Sequence[Message], now_ms: int) -> list[str]:
-    """What people and agents wrote; the thread's copy of a handoff is shown as the handoff itself."""
-    return [
-        f"  {paint(ago(message.at_ms, now_ms), 'dim')}  {clean(message.sender)}: {clean(message.text, 500)}"
-        for message in messages
-        if message.kind != "handoff"
-    ]
+def message_lines(messages: Sequence[Message], now_ms: int, most: int | None = MESSAGE_SHOWN) -> list[str]:
+    """What people and agents wrote; the thread's copy of a handoff is shown as the handoff itself.
+
+    A text longer than `most` is cut, and a line says how to read the rest.
+    """
+    shown = []
+    for message in messages:
+        if message.kind == "handoff":
+            continue
+        text = message.text if most is None else message.text[:most]
+        first, *more = whole_lines(text) or [""]
+        shown.append(f"  {paint(ago(message.at_ms, now_ms), 'dim')}  {clean(message.sender)}: {first}")
+        shown += [f"      {line}" for line in more]
+        if len(text) < len(message.text):
+            rest = f"tenure msg thread {message.task_id} --full" if message.task_id else "--json"
+            shown.append(f"      [{len(message.text) - len(text)} more characters: {rest}]")
+    return shown
+
+
+def whole_lines(text: str) -> list[str]:
+    """An agent's text, line by line and uncut, without control sequences."""
+    lines = text.split("\n")
+    if text.isascii() and all(line.isprintable() for line in lines):
+        return [line.rstrip() for line in lines] if text else []
+    from tenure.core.handoff import plain_lines
+
+    return plain_lines(text)
 
 
 def body_lines(task: Task) -> list[str]:
     """What is to be done, line by line."""
-    return [clean(line, 500) for line in task.body.splitlines()]
+    return whole_lines(task.body)
 
 
 def task_row(view: TaskView, now_ms: int) -> list[str]:
     task = view.task
-    holder = ", ".join(lease.agent_id for lease in view.leases) or task.assigned_to or ""
+    holder = ", ".join(lease.agent_id for lease in view.leases) or ("" if view.due else clean(task.assigned_to or ""))
     remaining = left(view.leases[0].expires_at_ms, now_ms) if view.leases else ""
     return [task.task_id, task.priority, status_word(view.status, view.due), clean(task.title, 60), holder, remaining]
 
@@ -91,7 +114,7 @@ def detail_lines(detail: TaskDetail, now_ms: int) -> list[str]:
             f"{word}: {lease.agent_id}",
             f"Lease expires: {duration(lease.expires_at_ms - now_ms)} remaining",
         ]
-    if not view.leases and task.assigned_to:
+    if not view.leases and task.assigned_to and not view.due:
         lines.append(f"{'Done by' if task.status == 'done' else 'Assigned to'}: {clean(task.assigned_to)}")
     rows = [
         ("Priority", task.priority),

@@ -115,10 +115,12 @@ class Watcher:
         return self.frame.at_ms + round((time.monotonic() - self.looked_s) * 1000)
 
     def _gather(self, tx: Transaction) -> Frame:
-        numbers = observe.statistics.body(tx, **self.project)
+        numbers = must(observe.statistics.body(tx, **self.project))
         new = self._new_events(tx)
         self.events = (*self.events, *new)[-EVENTS:]
-        present = [one for one in agents.list_agents.body(tx, limit=AGENTS, **self.project) if one.state == "present"]
+        present = [
+            one for one in must(agents.list_agents.body(tx, limit=AGENTS, **self.project)) if one.state == "present"
+        ]
         return Frame(
             at_ms=tx.now_ms,
             numbers=numbers,
@@ -131,10 +133,10 @@ class Watcher:
     def _column(self, tx: Transaction, status: str) -> tuple[TaskView, ...]:
         """The first tasks of a column: what is due and what is ready before the rest, and what was done last."""
         wanted: dict[str, Any] = {"status": status, "limit": CARDS, **self.project}
-        listed = observe.list_tasks.body(tx, **wanted)
+        listed = must(observe.list_tasks.body(tx, **wanted))
         if status == "todo":
             project_id = self.project.get("project_id") or DEFAULT_PROJECT
-            ready = observe.ready_tasks.body(tx, project_id=project_id, limit=CARDS)
+            ready = must(observe.ready_tasks.body(tx, project_id=project_id, limit=CARDS))
             listed = tuple(sorted((*ready, *listed), key=lambda view: not view.due))
         if status == "in_progress":
             listed = tuple(sorted(listed, key=_ends_ms))
@@ -158,14 +160,14 @@ class Watcher:
 
     def _new_events(self, tx: Transaction) -> tuple[Event, ...]:
         if self.seen is not None:
-            found = observe.events.body(tx, after=self.seen, limit=1 << 30, **self.project)
+            found: tuple[Event, ...] = must(observe.events.body(tx, after=self.seen, limit=1 << 30, **self.project))
             self.seen = found[-1].seq if found else self.seen
             return found
         found, self.seen = (), observe.newest_event.body(tx)
         # A project's last events may lie far back among those of others.
         for span in (EVENTS, 20 * EVENTS, 400 * EVENTS):
             if len(found) < TOLD:
-                found = observe.events.body(tx, after=max(0, self.seen - span), limit=span, **self.project)
+                found = must(observe.events.body(tx, after=max(0, self.seen - span), limit=span, **self.project))
         return found
 
 

@@ -19,11 +19,12 @@ from tenure.store.store import StoreFault
 from tenure.surfaces.http.polls import Polls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tenure.engine.verb import Verb
     from tenure.store.runner import Job
     from tenure.store.sqlite import SqliteStore
+    from tenure.store.store import Transaction
 
 R = TypeVar("R")
 
@@ -94,6 +95,14 @@ class Node:
         if verb.writes and not (quiet and isinstance(answer, Refused)):
             self._tell()
         return answer
+
+    async def look(self, question: Callable[[Transaction], R]) -> R:
+        """Ask the store something that is no verb. A store that cannot answer raises its StoreFault."""
+        answer = await self.runner.read(question)
+        if isinstance(answer, Refused):
+            raise StoreFault(answer)
+        found: R = answer
+        return found
 
     def _deliver(self, jobs: Sequence[Job]) -> None:
         """Called by the runner's threads: hand a whole batch to the loop at once."""

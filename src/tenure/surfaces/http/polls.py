@@ -8,11 +8,13 @@ others sleep on. A look writes nothing, so that waiting keeps nobody awake, howe
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
 from tenure.core.errors import Refused
 from tenure.engine import claims, endings, waiting
+from tenure.store.store import StoreFault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -94,6 +96,9 @@ class Polls:
             try:
                 for key in list(self._groups):
                     await self._serve_group(*key)
+            except StoreFault as fault:
+                # The next write tries again, and an offer tells whoever asks then.
+                log.warning("no look for waiting polls: %s", fault)
             except Exception:
                 # Those who wait get their answer at the end of their wait; the next write tries again.
                 log.exception("serving the waiting polls failed")
@@ -103,16 +108,12 @@ class Polls:
         group = self._groups.get((project_id, capabilities))
         if not group:
             return
-        most = min(len(group), 10_000)
-        found = await self._node.call(waiting.prospect, project_id=project_id, capabilities=capabilities, limit=most)
-        if isinstance(found, Refused):
-            return
-        chosen = dict.fromkeys(poll for poll, _ in zip(group, range(found.ready), strict=False))
+        found = await self._node.look(lambda tx: waiting.prospect(tx, project_id, capabilities, len(group)))
+        chosen = dict.fromkeys(itertools.islice(group, found.ready))
         if found.kept:
-            names = [poll.request["agent_id"] for poll, _ in zip(group, range(most), strict=False)]
-            kept = await self._node.call(waiting.kept_for, project_id=project_id, agent_ids=names)
-            theirs = () if isinstance(kept, Refused) else frozenset(kept)
-            chosen.update(dict.fromkeys(poll for poll in group if poll.request["agent_id"] in theirs))
+            names = [poll.request["agent_id"] for poll in group]
+            kept = await self._node.look(lambda tx: waiting.kept_for(tx, project_id, names))
+            chosen.update(dict.fromkeys(poll for poll in group if poll.request["agent_id"] in kept))
         await asyncio.gather(*(self._offer(poll) for poll in chosen))
 
     async def _offer(self, poll: Poll) -> None:

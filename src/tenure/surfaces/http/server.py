@@ -6,7 +6,6 @@ import contextlib
 import logging
 import signal
 import socket
-import sys
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
     from tenure.store.sqlite import SqliteStore
 
 log = logging.getLogger("tenure.http")
-
-# How long one thread may keep the interpreter from another. The writer gives it up at every statement, and would wait
-# Python's own 5 ms, as long as it may hold the lock, for the event loop to give it back.
-SWITCH_S = 0.0001
 
 ROUTES = [
     Route("/lease", lease.poll, methods=["POST"]),
@@ -128,7 +123,6 @@ def serve(store: SqliteStore, host: str, port: int, tokens: Tokens | None, liste
     config = configured(build(store, f"{socket.gethostname()}.{bound}", tokens))
     listening(f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}")
     server = Server(config)
-    sys.setswitchinterval(SWITCH_S)
     for stop in (signal.SIGTERM, signal.SIGINT):
         # Uvicorn raises the signal that ended it once more when it is done: that is a success, not a death.
         signal.signal(stop, _stopped)
