@@ -117,7 +117,7 @@ def test_bash_offers_every_choice_of_every_option(tmp_path: Path) -> None:
         ("tenure task claim F001 --tt", ["--ttl"]),
         # Bash splits --status=bl into three words.
         ("tenure task list --status = bl", ["blocked"]),
-        ("tenure task list --status =", ["todo", "in_progress", "blocked", "done", "dead"]),
+        ("tenure task list --status =", ["todo", "in_progress", "blocked", "done", "dead", "ready"]),
         ("tenure --store x task li", ["list"]),
         ("tenure --json task list --sta", ["--status"]),
         ("tenure --ver", ["--version"]),
@@ -163,7 +163,7 @@ def test_zsh_completes_when_the_user_presses_tab(store: SqliteStore, tmp_path: P
         press_tab(terminal, "tenure --store x wat\t--on\t", "tenure --store x watch --once")
         # Several fit: they are listed with what they mean.
         terminal.type("tenure task list --st\t")
-        terminal.wait_for("Only this status.")
+        terminal.wait_for("Only this status")
         terminal.type("\x15exit\n")
         terminal.ended()
 
@@ -176,7 +176,7 @@ def test_fish_offers_what_can_stand_there(store: SqliteStore, tmp_path: Path) ->
         "tenure task cla": ["claim\tClaim a task."],
         "tenure task claim F": ["F001", "F002"],
         "tenure task claim --tt": [],
-        "tenure task list --status ": ["blocked", "dead", "done", "in_progress", "todo"],
+        "tenure task list --status ": ["blocked", "dead", "done", "in_progress", "ready", "todo"],
         "tenure task list -s to": ["todo"],
         "tenure --store x task claim --agent ": [],
         "tenure status --format js": ["json"],

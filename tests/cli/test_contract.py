@@ -57,6 +57,8 @@ WORDS = {
     "events": "",
     "export": "",
     "import": "{file}",
+    "project add": "website",
+    "project list": "",
     "config show": "",
     "config set": "task_lease.max_renewals 20",
     "config import": "{settings}",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.shell import AGENT, OTHER, Desk
+from tenure.store import sqlite
+from tenure.store.sqlite import SqliteStore
+from tests.cli.shell import AGENT, OTHER, Desk, envelope
 
 
 @pytest.fixture
@@ -82,9 +85,79 @@ def test_touch_extends_a_lease_and_tells_of_a_lost_one(scene: Desk) -> None:
     assert scene.ok("touch").lines == ["Touched F001: expires in 15m"]
     scene.clock.advance(15 * 60)
     scene.ok("task", "claim", "F001", "--agent", OTHER)
-    told = scene.ok("touch", "--agent", AGENT)
-    assert told.lines == [f"{AGENT} is alive and holds nothing."]
+    told = scene.run("touch", "--agent", AGENT)
+    assert (told.status, told.lines) == (6, [f"{AGENT} is alive and holds nothing."])
     assert "your lease on F001 was lost" in told.err
+    assert scene.run("touch", "--agent", AGENT).status == 0
+
+
+def test_touch_that_is_quiet_still_tells_of_a_lost_lease(scene: Desk) -> None:
+    scene.ok("task", "claim", "F001", "--agent", AGENT)
+    assert scene.ok("touch", "-q") == (0, "", "")
+    scene.clock.advance(15 * 60)
+    scene.ok("task", "claim", "F001", "--agent", OTHER)
+    told = scene.run("touch", "-q", "--agent", AGENT)
+    assert (told.status, told.out) == (6, "")
+    assert "your lease on F001 was lost" in told.err
+
+
+def test_touch_in_json_has_the_lost_lease_and_a_warning(scene: Desk) -> None:
+    scene.ok("task", "claim", "F001", "--agent", AGENT)
+    scene.clock.advance(15 * 60)
+    scene.ok("task", "claim", "F001", "--agent", OTHER)
+    ran = scene.run("touch", "-q", "--agent", AGENT, "--json")
+    document = envelope(ran.out)
+    assert (ran.status, document["ok"], document["error"]["code"]) == (6, False, "lease_lost")
+    assert document["data"]["lost"]["task_id"] == "F001"
+    assert "was lost" in document["warnings"][0]
+
+
+def test_touch_after_taking_the_lost_task_again_is_well(scene: Desk) -> None:
+    scene.ok("task", "claim", "F001", "--agent", AGENT)
+    scene.clock.advance(15 * 60)
+    scene.ok("task", "claim", "F001", "--agent", AGENT)
+    assert scene.run("touch", "--agent", AGENT).status == 0
+
+
+def test_silence_beyond_the_cap_is_announced_as_far_as_it_goes(scene: Desk) -> None:
+    scene.ok("task", "claim", "F001", "--agent", AGENT)
+    for words in (["touch"], ["task", "renew", "F001"]):
+        limited = scene.ok(*words, "--expect-silence", "2h").err
+        assert "announced silence is limited to 1h (tenure.silence_cap_s)" in limited
+        assert scene.ok(*words, "--expect-silence", "1h").err == ""
+
+
+def test_touch_waits_three_seconds_for_a_busy_store_and_no_longer(scene: Desk) -> None:
+    opened: list[float] = []
+
+    class Noting(SqliteStore):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            opened.append(self.busy_timeout_s)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sqlite, "SqliteStore", Noting)
+        scene.ok("agent", "join", "--id", AGENT)
+        scene.ok("touch", "--agent", AGENT)
+    assert opened == [sqlite.BUSY_TIMEOUT_S, 3.0]
+
+
+def test_done_of_a_lapsed_lease_says_that_it_was_given_back(scene: Desk) -> None:
+    scene.ok("task", "claim", "F001", "--agent", AGENT)
+    scene.clock.advance(16 * 60)
+    assert "the lease had lapsed and was given back" in scene.ok("task", "done", "F001", "--agent", AGENT).err
+    scene.ok("task", "add", "Other", "--id", "F009")
+    scene.ok("task", "claim", "F009", "--agent", AGENT)
+    assert scene.ok("task", "done", "F009", "--agent", AGENT).err == ""
+
+
+def test_due_task_names_no_holder(scene: Desk) -> None:
+    scene.ok("task", "claim", "F001", "--agent", AGENT)
+    scene.clock.advance(16 * 60)
+    assert AGENT not in scene.ok("task", "list").out
+    assert AGENT not in scene.ok("task", "show", "F001").out
+    shown = scene.data("task", "show", "F001")
+    assert (shown["due"], shown["assigned_to"], shown["owner"]) == (True, None, None)
 
 
 def test_done_of_an_expired_task_that_nobody_took_is_taken_up_again(scene: Desk) -> None:

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from tenure.surfaces.cli.lookup import by_words
+from tenure.surfaces.cli.lookup import by_words, find
 from tenure.surfaces.cli.prime import DO, DONT
+from tenure.surfaces.cli.spec import parse
 from tests.cli.shell import AGENT, OTHER, Desk
 
 
@@ -123,6 +124,38 @@ def test_agent_that_leaves_puts_what_it_held_on_offer(scene: Desk) -> None:
     assert scene.data("task", "claim", "F001", "--agent", OTHER)["handoff"]["recovered_from_agent"] == AGENT
 
 
+def test_agent_that_leaves_with_a_message_leaves_it_in_the_threads_of_what_it_holds(scene: Desk) -> None:
+    scene.ok("task", "claim", "F001", "--agent", AGENT)
+    told = scene.ok("agent", "leave", "--agent", AGENT, "--message", "shift is over")
+    assert told.lines == [f"{AGENT} has left; on offer now: F001."]
+    assert f"{AGENT}: shift is over" in scene.ok("msg", "thread", "F001").out
+
+
+def test_skills_are_the_capabilities_of_who_joined_with_them(scene: Desk) -> None:
+    scene.ok("task", "add", "Train", "--id", "G1", "--requires", "gpu", "--priority", "critical")
+    scene.ok("agent", "join", "--id", AGENT, "--skill", "python")
+    assert "Skills: python" in scene.ok("agent", "show", AGENT).out
+    assert scene.refused(7, "task", "claim", "G1", "--agent", AGENT)["code"] == "capabilities_missing"
+    assert f"Given to {AGENT}: no" in scene.ok("why", "G1", "--agent", AGENT).out
+    assert scene.data("next", "--agent", AGENT)["task_id"] == "F001"
+    assert scene.data("task", "claim", "G1", "--agent", AGENT, "--capability", "gpu")["task_id"] == "G1"
+
+
+def test_next_of_who_holds_a_task_says_so(scene: Desk) -> None:
+    scene.ok("task", "add", "More", "--id", "F009")
+    assert scene.ok("next", "--agent", AGENT).err == ""
+    assert "you also hold F001 (expires in 15m)" in scene.ok("next", "--agent", AGENT).err
+
+
+def test_delete_by_force_says_who_waits_for_nothing_now(scene: Desk) -> None:
+    ran = scene.run("task", "delete", "F002")
+    assert "F004 depends on F002." in ran.err
+    assert "tenure task delete F002 --force" in ran.err
+    forced = scene.ok("task", "delete", "F002", "--force")
+    assert "F004 now waits for F002, which is missing" in forced.err
+    assert re.search(r"dependencies: waits for .*F002 \(missing\)", scene.ok("why", "F004").out)
+
+
 def test_message_to_an_agent_is_read_once_unless_kept(scene: Desk) -> None:
     scene.ok("agent", "join", "--id", OTHER)
     scene.ok("msg", "send", "--to", OTHER, "--from", AGENT, "--text", "look at F001")
@@ -149,11 +182,19 @@ def test_graph_is_a_tree_that_unfolds_each_task_once(scene: Desk) -> None:
 def test_graph_for_drawing_programs(scene: Desk) -> None:
     mermaid = scene.ok("task", "graph", "--format", "mermaid").lines
     assert mermaid[0] == "graph TD"
-    assert "    F001 --> F002" in mermaid
+    assert '    n1["F001: Design"]' in mermaid
+    assert "    n1 --> n2" in mermaid
     dot = scene.ok("task", "graph", "-o", "dot").lines
     assert (dot[0], dot[-1]) == ("digraph tasks {", "}")
     assert '    "F002" -> "F004";' in dot
     assert scene.run("task", "list", "--format", "dot").status == 2
+
+
+def test_graph_has_tasks_without_dependencies_too(scene: Desk) -> None:
+    scene.ok("task", "add", 'Say "end"', "--id", "end")
+    assert scene.ok("task", "graph").lines[-3:] == ["", "Without dependencies:", '  end  todo  Say "end"']
+    assert '    n5["end: Say #quot;end#quot;"]' in scene.ok("task", "graph", "--format", "mermaid").lines
+    assert '    "end" [label="end: Say \\"end\\""];' in scene.ok("task", "graph", "--format", "dot").lines
 
 
 def test_graph_around_one_task_and_of_nothing(scene: Desk) -> None:
@@ -236,5 +277,10 @@ def test_prime_names_only_commands_and_options_that_exist(scene: Desk) -> None:
     assert len(named) > 8
     for words in named:
         assert words in known or words.split()[0] in known
+    for words in re.findall(r"^  tenure (.+?)  ", scene.ok("prime").out, re.MULTILINE):
+        found = find(words.split())
+        assert isinstance(found, tuple)
+        assert isinstance(parse(*found), dict), words
+    assert "TENURE_AGENT" in scene.ok("prime").out
     options = {option.name for command in known.values() for option in command.options} | {"--json", "--help"}
     assert set(re.findall(r"--[a-z-]+", scene.ok("prime").out)) <= options

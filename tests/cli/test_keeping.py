@@ -260,6 +260,48 @@ def test_import_of_many_records_says_what_came_before_a_bad_line(desk: Desk, tmp
     assert "500 records before it came in." in ran.err
 
 
+def test_import_restores_assignments_that_mean_something_here(desk: Desk, tmp_path: Path) -> None:
+    desk.ok("agent", "join", "--id", AGENT)
+    desk.ok("agent", "join", "--id", OTHER)
+    for task, whom in (("F001", AGENT), ("F002", OTHER), ("F003", "Olga"), ("F004", "Marcus")):
+        desk.ok("task", "add", "Title", "--id", task, "--assign", whom)
+    desk.ok("export", "--output", str(tmp_path / "tasks.jsonl"))
+    there = Desk(desk.folder, desk.clock, desk.capsys)
+    there.store = tmp_path / "new" / "tenure.db"
+    there.ok("init")
+    there.ok("agent", "join", "--id", AGENT)
+    there.ok("import", str(tmp_path / "tasks.jsonl"))
+    owners = {task["task_id"]: (task["assigned_to"], task["owner"]) for task in there.data("task", "list")["tasks"]}
+    assert owners == {
+        "F001": (AGENT, "agent"),
+        "F002": (None, None),
+        "F003": ("Olga", "external"),
+        "F004": ("Marcus", "internal"),
+    }
+
+
+def test_import_knows_other_words_for_fields_and_refuses_what_it_does_not_know(desk: Desk, tmp_path: Path) -> None:
+    source = tmp_path / "tasks.jsonl"
+    source.write_text('{"id": "F001", "title": "One", "description": "Do it", "depends_on": "F000"}\n')
+    ran = desk.ok("import", str(source))
+    assert "wait for what is not there: F000" in ran.err
+    shown = desk.data("task", "show", "F001")
+    assert (shown["body"], shown["needs"]) == ("Do it", [{"task_id": "F000", "missing": True}])
+    source.write_text('{"title": "One", "priorty": "high"}\n')
+    ran = desk.run("import", str(source))
+    assert ran.status == 2
+    assert "Line 1: 'priorty' is not a field of a task; did you mean priority?" in ran.err
+
+
+def test_import_says_in_one_line_what_came_in_and_what_did_not(desk: Desk, tmp_path: Path) -> None:
+    desk.ok("task", "add", "Title", "--id", "F001")
+    desk.ok("task", "claim", "F001", "--agent", AGENT)
+    desk.ok("export", "--output", str(tmp_path / "tasks.jsonl"))
+    told = desk.ok("import", str(tmp_path / "tasks.jsonl")).lines
+    assert told == ["Imported nothing; 1 project, 1 task were there already; 1 receipt is not imported"]
+    assert "not a backup" in desk.ok("export", "--help").out
+
+
 def test_import_from_standard_input_and_of_what_cannot_be_read(shell: Shell) -> None:
     assert shell.run("import", "-", given='{"title": "x"}\n').lines == ["Imported 1 task"]
     assert shell.run("import", "nowhere.jsonl").status == 2
@@ -297,6 +339,35 @@ def test_config_shows_every_setting_in_force(desk: Desk) -> None:
     shown = desk.data("config", "show")
     assert set(shown["task_lease"]) == set(settings.LEASE_RULES)
     assert "task_lease.max_renewals = 10" in desk.ok("config", "show").lines
+
+
+def test_config_shows_profiles_and_one_name(desk: Desk) -> None:
+    assert "  cli: ttl 15m, touch and renew extend" in desk.ok("config", "show").lines
+    assert desk.data("config", "show")["profiles_in_force"]["cli"]["ttl_s"] == 900
+    assert desk.ok("config", "show", "task_lease.max_renewals").lines == ["task_lease.max_renewals = 10"]
+    assert "profiles.cli.ttl_s = 900" in desk.ok("config", "show", "cli").lines
+    wrong = desk.run("config", "show", "task_lease.max_renewal")
+    assert (wrong.status, "did you mean task_lease.max_renewals?" in wrong.err) == (2, True)
+
+
+def test_config_set_takes_a_negative_number(desk: Desk) -> None:
+    ran = desk.run("config", "set", "task_lease.max_renewals", "-1")
+    assert ran.status == 2
+    assert "max_renewals" in ran.err
+    assert "unknown option" not in ran.err
+
+
+# -- projects ---------------------------------------------------------------------------------------------------------
+
+
+def test_project_is_added_listed_and_then_known(desk: Desk) -> None:
+    assert desk.refused(3, "ready", "--project", "website")["code"] == "project_not_found"
+    assert desk.ok("project", "add", "website", "--name", "The site").lines == ["Added project website"]
+    assert [one["project_id"] for one in desk.data("project", "list")["projects"]] == ["default", "website"]
+    assert "The site" in desk.ok("projects").out
+    desk.ok("task", "add", "Title", "--id", "W1", "--project", "website")
+    assert [one["task_id"] for one in desk.data("ready", "--project", "website")["tasks"]] == ["W1"]
+    assert desk.run("project", "add", "website").status == 7
 
 
 def test_config_set_changes_one_setting_and_keeps_the_others(desk: Desk) -> None:

@@ -63,7 +63,7 @@ def test_claim_with_a_ttl_expires_in_that_time(project: Shell, ttl: str, expires
     assert without_lease(ran.out) == block("L5678EFGH", expires)
 
 
-@pytest.mark.parametrize("ttl", ["0s", "8d", "soon", "-5m", "1.5h"])
+@pytest.mark.parametrize("ttl", ["0s", "8d", "soon", "-5m", "0.5s", "200.5h"])
 def test_claim_with_a_ttl_out_of_range_is_a_usage_error_that_names_the_option(project: Shell, ttl: str) -> None:
     ran = project.run("task", "claim", "F001", "--agent", AGENT, f"--ttl={ttl}")
     assert (ran.status, ran.out) == (2, "")

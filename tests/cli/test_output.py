@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -43,6 +44,40 @@ def test_command_with_its_output_closed_does_its_work(shell: Shell, closed: str)
     ran = subprocess.run(["sh", "-c", line], cwd=shell.folder, env=shell.env, capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert shell.data("task", "show", "F001")["title"] == "Title"
+
+
+@pytest.mark.parametrize("words", ["status", "status --json", "export", "task list --limit 2000", "prime"])
+def test_output_that_cannot_be_written_is_told_in_one_line(shell: Shell, words: str) -> None:
+    fill(shell, 500)
+    with open("/dev/full", "w") as full:
+        process = shell.start(*words.split(), stdout=full)
+        _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (1, "Error: cannot write output: No space left on device\n")
+
+
+def test_events_and_receipts_show_the_newest_page_in_order_and_go_on_from_a_cursor(scene: Desk) -> None:
+    every = scene.data("events", "--from", "0", "--limit", "1000")["events"]
+    assert scene.data("events", "--limit", "3")["events"] == every[-3:]
+    assert (
+        scene.data("log", "--limit", "2", "--task", "F001")["events"]
+        == [one for one in every if one["task_id"] == "F001"][-2:]
+    )
+    assert scene.data("events", "--from", str(every[0]["seq"]), "--limit", "2")["events"] == every[1:3]
+    ledger = scene.data("receipts", "list", "--from", "0")["receipts"]
+    assert scene.data("receipts", "list", "--limit", "1")["receipts"] == ledger[-1:]
+
+
+def test_events_follow_prints_new_ones_until_it_is_stopped(shell: Shell) -> None:
+    shell.ok("task", "add", "One", "--id", "F001")
+    follower = shell.start("events", "--follow")
+    assert follower.stdout is not None
+    while "F001" not in follower.stdout.readline():
+        pass
+    shell.ok("task", "add", "Two", "--id", "F002")
+    assert "F002  added" in follower.stdout.readline()
+    follower.send_signal(signal.SIGINT)
+    out, err = follower.communicate(timeout=60)
+    assert (follower.returncode, out, err) == (0, "", "")
 
 
 def test_what_a_terminal_cannot_show_is_printed_as_its_number(shell: Shell) -> None:

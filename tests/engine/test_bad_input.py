@@ -261,6 +261,8 @@ def test_declare_verb_has_a_docstring(name: str) -> None:
 FILTERS = {
     "events",
     "list_receipts",
+    "recent_events",
+    "recent_receipts",
     "list_tasks",
     "list_page",
     "export_page",

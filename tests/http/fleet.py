@@ -125,19 +125,20 @@ async def soak(directory: Path, tasks: int, workers: int, kills: int) -> dict[st
     """Run a fleet through so many kills of its server; what happened, already checked."""
     server = Server(directory / "fleet.db")
     fleet = Fleet(server.port, workers, tasks)
-    await fleet.fill()
-    begun = time.monotonic()
-    running = asyncio.create_task(fleet.run())
+    running = asyncio.create_task(fleet.fill())
     try:
+        await running
+        begun = time.monotonic()
+        running = asyncio.create_task(fleet.run())
         for number in range(kills):
             await fleet.reached(tasks * (number + 1) // (kills + 1))
             server.kill()
             server = await asyncio.to_thread(Server, directory / "fleet.db", port=server.port)
         await running
+        seconds = time.monotonic() - begun
     finally:
         running.cancel()
         status = await asyncio.to_thread(server.end)
-    seconds = time.monotonic() - begun
     assert status == 0
     assert fleet.unexpected == {}, fleet.unexpected
     # Each task was completed by one worker's word, once.

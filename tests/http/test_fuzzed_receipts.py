@@ -39,7 +39,7 @@ words = st.sampled_from(
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | words
 values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
 fields = st.sampled_from([*rules.FIELDS, "colour", ""])
-# Half of what is sent begins as a valid receipt of some phase, or few would be accepted.
+# Most of what is sent begins as a valid receipt of some phase, or few would be accepted.
 valid = st.sampled_from(
     [
         {"phase": "accepted"},
@@ -50,10 +50,23 @@ valid = st.sampled_from(
         {"phase": "escalate", "escalation_class": "owner", "escalation_reason": "unclear", "escalation_to": "a.b"},
     ]
 )
+plain = st.fixed_dictionaries(
+    {},
+    optional={
+        "message": st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=50),
+        "metadata": st.dictionaries(st.text(st.characters(codec="ascii", exclude_characters="\0")), st.integers(0, 9)),
+        "artifact_size_bytes": st.sampled_from([0, None]),
+        "escalation_class": st.sampled_from(["NA", None]),
+        "source_system": st.sampled_from(["worker.fuzz", "NA", None]),
+        "attempt": st.integers(0, 10),
+        "retry_requested": st.booleans(),
+    },
+)
+junk = st.dictionaries(fields, leaves | words | values, min_size=1, max_size=2)
 bodies = st.builds(
     lambda base, more: {**base, **more},
-    valid | st.just({}),
-    st.dictionaries(fields, leaves | words | values, max_size=3),
+    st.one_of(valid, valid, valid, valid, valid, st.just({})),
+    st.one_of(plain, plain, junk),
 )
 
 
@@ -79,15 +92,14 @@ def nan_free(value: Any) -> bool:
     return True
 
 
-@given(body=bodies.filter(nan_free), accept_first=st.booleans())
+@given(body=bodies.filter(nan_free), fitting=st.sampled_from([True, True, True, False]))
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
-def test_receipt_made_at_random(
-    fuzzing: tuple[Api, sqlite3.Connection], body: dict[str, Any], accept_first: bool
-) -> None:
+def test_receipt_made_at_random(fuzzing: tuple[Api, sqlite3.Connection], body: dict[str, Any], fitting: bool) -> None:
     api, connection = fuzzing
     api.add(principal_ai="delegate.root")
     task_id = api.offer("worker.fuzz")["task"]["task_id"]
-    if accept_first:
+    # A receipt fits an offer if it accepts it, and a held lease otherwise.
+    if (body.get("phase") == "accepted") is not fitting:
         api.accept(task_id, "worker.fuzz")
     body = {"task_id": task_id, **body}
     before = state(connection)

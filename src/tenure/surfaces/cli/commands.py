@@ -366,7 +366,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     _command(
         "task graph",
-        "tasks:graph",
+        "drawing:graph",
         "What waits for what, as a tree (or mermaid, dot).",
         "tenure task graph",
         "tenure task graph --format mermaid",
@@ -506,10 +506,9 @@ COMMANDS: tuple[Command, ...] = (
         "Write tasks and what was said about them as JSON lines.",
         "tenure export > tasks.jsonl",
         options=(Option(name="--output", value="FILE", help="Write to this file instead of standard output."),),
-        notes="""Exported: projects with their settings; tasks with state, dependencies and assignment; messages in threads,
-decisions, artifacts, and receipts for reading. Not exported: leases, agents, inboxes, handoffs, events, seals. This is
-for moving and reading tasks. It is not a backup: for that, copy the store's file while nothing runs, or with
-sqlite3 tenure.db ".backup copy.db".""",
+        notes="""Exported: projects with their settings; tasks with state, dependencies and assignment; messages in
+threads, decisions, artifacts, and receipts for reading. Not exported: leases, agents, inboxes, handoffs, events, seals.
+It is for moving tasks, and not a backup: for that, copy the store's .db file (sqlite3 tenure.db ".backup copy.db").""",
     ),
     _command(
         "import",
@@ -517,10 +516,10 @@ sqlite3 tenure.db ".backup copy.db".""",
         "Read JSON lines written by export, or one task per line.",
         "tenure import tasks.jsonl",
         arguments=(Argument(name="FILE", help="The file, or - for standard input."),),
-        notes="""What is there already is skipped. A task that was held comes in as todo, with its progress. An assignment
-is kept for a registered agent, the reserved owner or a person; not for an agent nobody has registered here. Receipts
-are never imported: a ledger is written by its own store alone. A task line needs a title; it may have task_id (or id),
-body (or description), after (or depends_on, blocked_by), priority, kind, requires, status and what export writes.""",
+        notes="""What is there already is skipped. A task that was held comes in as todo, with its progress. An
+assignment stays for the reserved owner, a person, or an agent that is registered here. Receipts are never imported: a
+ledger is written by its own store alone. A task's line needs a title; it may have task_id (or id), body (or
+description), after (or depends_on, blocked_by), priority, kind, requires, status and what else export writes.""",
     ),
     _command(
         "project add",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tenure.core.model import Agent
+    from tenure.engine.observe import TaskView
     from tenure.store.sqlite import SqliteStore
     from tenure.store.store import Clock
 
@@ -147,6 +148,16 @@ class Context:
             return None
         agent: Agent = seen.agent
         return agent
+
+    def names(self, views: Sequence[TaskView]) -> dict[str, str]:
+        """What stands beside the ids of holders that have a name of their own."""
+        if not any(view.leases for view in views):
+            return {}
+        from tenure.engine.agents import list_agents
+        from tenure.surfaces.cli.output import clean
+
+        known = must(list_agents(self.store, limit=LIMIT_MAX))
+        return {one.agent_id: f" ({clean(one.name, 30)})" for one in known if one.name not in ("", one.agent_id)}
 
     def capabilities(self, agent_id: str | None) -> list[str] | None:
         """What the caller says it can do: --capability, else the skills it joined with; None when it never said."""

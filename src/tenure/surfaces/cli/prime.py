@@ -1,4 +1,4 @@
-"""`tenure prime`: the working loop for an agent that starts here. A test parses every line of it by the command table."""
+"""`tenure prime`: the working loop for an agent that starts here. A test runs its lines through the parser."""
 
 from __future__ import annotations
 

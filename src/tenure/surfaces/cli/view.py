@@ -7,7 +7,7 @@ from tenure.surfaces.cli.output import Result, ago, clean, duration, left, paint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tenure.core.model import Handoff, Message, Task
     from tenure.engine.claims import Grant
@@ -93,15 +93,19 @@ def body_lines(task: Task) -> list[str]:
     return whole_lines(task.body)
 
 
-def task_row(view: TaskView, now_ms: int) -> list[str]:
+def task_row(view: TaskView, now_ms: int, names: Mapping[str, str]) -> list[str]:
     task = view.task
-    holder = ", ".join(lease.agent_id for lease in view.leases) or ("" if view.due else clean(task.assigned_to or ""))
+    holder = ", ".join(lease.agent_id + names.get(lease.agent_id, "") for lease in view.leases) or (
+        "" if view.due else clean(task.assigned_to or "")
+    )
     remaining = left(view.leases[0].expires_at_ms, now_ms) if view.leases else ""
     return [task.task_id, task.priority, status_word(view.status, view.due), clean(task.title, 60), holder, remaining]
 
 
-def task_table(views: Sequence[TaskView], now_ms: int) -> list[str]:
-    return table([task_row(view, now_ms) for view in views], ("ID", "PRIORITY", "STATUS", "TITLE", "HOLDER", "LEASE"))
+def task_table(views: Sequence[TaskView], now_ms: int, names: Mapping[str, str] | None = None) -> list[str]:
+    """Tasks in rows; `names` is what stands beside a holder's id."""
+    rows = [task_row(view, now_ms, names or {}) for view in views]
+    return table(rows, ("ID", "PRIORITY", "STATUS", "TITLE", "HOLDER", "LEASE"))
 
 
 def detail_lines(detail: TaskDetail, now_ms: int) -> list[str]:
