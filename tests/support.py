@@ -22,7 +22,8 @@ def refused(answer: object, code: str) -> Refused:
     """The refusal of a verb that must refuse with this code, and say what to do."""
     assert isinstance(answer, Refused), f"expected {code}, got {answer!r}"
     assert answer.code == code, f"expected {code}, got {answer.code}: {answer.message}"
-    assert answer.message and answer.next
+    assert answer.message
+    assert answer.next
     return answer
 
 

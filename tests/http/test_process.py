@@ -197,6 +197,9 @@ def test_stop_sends_the_answers_of_what_was_accepted(server: Server) -> None:
         body = b'{"task_id": "T-%d", "task_summary": "x"}' % number
         answered.append(raw(server, head % len(body) + body))
 
+    with Api(server) as client:
+        # A server that is still starting would wait for the lock itself.
+        must(client.get("/health"))
     blocker = sqlite3.connect(server.store, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     requests = [threading.Thread(target=add, args=(number,)) for number in range(8)]

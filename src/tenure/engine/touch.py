@@ -48,21 +48,23 @@ def touch(
     agent = known_agent(tx, agent_id, incarnation)
     if isinstance(agent, Refused):
         return agent
-    leases = []
+    leases, lost = [], None
     for lease in load.unended_of_agent(tx, agent_id):
         if not live(lease, tx.now_ms):
+            # Too late, although nobody has written its recovery yet: the holder hears it now.
+            lost = lease.replace(state="expired", end_reason=lease.end_reason or "lease_expired")
             continue
         after = seen(lease, tx.now_ms, extends=bool(lease.touch_extends), expect_silence_ms=expect_silence_s * 1000)
         # Whoever proves to be alive holds what it extends: the exit of an older run is not its death.
         after = after.replace(incarnation=agent.incarnation, server_id=server_id or lease.server_id)
         leases.append(change.extend(tx, lease, after))
     tx.do("see_agent", agent_id=agent_id, now_ms=tx.now_ms)
-    lost = None
     if agent.lost_lease_id is not None:
         from tenure.engine.holding import note_return
 
-        lost = load.lease_by_id(tx, agent.lost_lease_id)
-        if lost is not None:
-            note_return(tx, agent, lost)
+        told = load.lease_by_id(tx, agent.lost_lease_id)
+        if told is not None:
+            note_return(tx, agent, told)
+        lost = told or lost
         tx.do("told_lost", agent_id=agent_id)
     return Touched(agent_id=agent_id, leases=tuple(leases), lost=lost)
