@@ -165,8 +165,9 @@ def test_call_recovery_callback_after_the_commit(store: SqliteStore, clock: Manu
     seen: list[tuple[str, str, str]] = []
 
     def callback(agent_id: str, task_id: str) -> None:
-        with store.clone().connection as other:
-            status = other.execute("SELECT status FROM tasks WHERE task_id = ?", (task_id,)).fetchone()[0]
+        other = store.clone()
+        status = other.connection.execute("SELECT status FROM tasks WHERE task_id = ?", (task_id,)).fetchone()[0]
+        other.close()
         seen.append((agent_id, task_id, status))
 
     store.on_recovery_callback = callback
