@@ -207,7 +207,8 @@ def take_up(tx: Transaction, task: Task, lease: Lease) -> Lease:
     accepted = lease.replace(state="active", accepted_at_ms=tx.now_ms)
     # Under a fixed TTL the offer's time goes on; where any call counts, accepting is one.
     accepted = settled(seen(accepted, tx.now_ms, extends=not lease.fixed))
-    tx.do("accept_lease", **accepted.as_dict())
+    changed = tx.do("accept_lease", **accepted.as_dict())
+    assert changed == 1, f"offer {lease.lease_id} changed under its own transaction"
     if accepted.wake_at_ms < lease.wake_at_ms:
         tx.do("set_timer", kind="lease", ref=accepted.lease_id, wake_at_ms=accepted.wake_at_ms)
     _take(tx, task, accepted, unended=len(load.unended_of_task(tx, task.key)))
