@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tenure.core.settings import Settings
     from tenure.store.store import Transaction
 
+# How often a poll is written down as a sign of its agent's life.
+SEEN_EVERY_MS = 1_000
 LINK_KINDS = ("run", "mcp", "server", "stream")
 
 
@@ -132,6 +134,8 @@ def present(tx: Transaction, agent: Agent, worktree: str, branch: str) -> Agent:
     """Write a claimant down as present, where it works; this registers one that is new."""
     new = agent.seen_at_ms == 0
     moved = worktree not in ("", agent.worktree)
+    if not (new or moved) and agent.state == "present" and tx.now_ms - agent.seen_at_ms < SEEN_EVERY_MS:
+        return agent
     agent = agent.replace(
         state="present",
         seen_at_ms=tx.now_ms,

@@ -236,6 +236,28 @@ WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
     AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
 ORDER BY t.rank_ms LIMIT 1
 
+-- Work kept for this agent, else any: the two queries around this one in one statement.
+
+-- name: best
+SELECT {task} FROM tasks t
+WHERE t.key = coalesce((
+    SELECT k.key FROM tasks k
+    WHERE k.assigned_to = :agent_id AND k.project_id = :project_id
+        AND k.status = 'todo' AND k.owner = 'agent' AND k.unmet = 0 AND k.waiting = 0
+        AND k.requires IN (SELECT value FROM json_each(:sets))
+        AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = k.key AND l.state IN ('offered', 'active'))
+    ORDER BY k.rank_ms LIMIT 1), (
+    SELECT b.key FROM json_each(:sets) wanted CROSS JOIN tasks b
+    WHERE b.key = (
+        SELECT r.key FROM tasks r
+        WHERE r.project_id = :project_id AND r.requires = wanted.value
+            AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+            AND (r.slots = 1 OR NOT EXISTS (
+                SELECT 1 FROM leases l
+                WHERE l.task_key = r.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+        ORDER BY r.rank_ms, r.key LIMIT 1)
+    ORDER BY b.rank_ms, b.key LIMIT 1))
+
 -- One seek per capability set, then the best of those. An agent is not given a second slot of a task it already holds.
 
 -- name: ready

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenure import app
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+# How often a writer whose step has not been carried out looks whether the loop has ended.
+CARRIED_WITHIN_S = 1.0
+# Verbs that may do the work of thousands: they run on the writer's thread and keep no request waiting for the loop.
+LONG = frozenset(("add_tasks", "import_records", "prune", "seal"))
+
 log = logging.getLogger("tenure.http")
 
 
@@ -38,6 +45,7 @@ class Node:
         self.store = store
         self.server_id = server_id
         self.stopping = False
+        self._telling = False
         self.polls = Polls(self)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -50,6 +58,7 @@ class Node:
             deliver=self._deliver,
             make_future=self._loop.create_future,
             written_elsewhere=lambda: self._into_loop(self._tell),
+            carry=self._carry,
         )
         started = await self.call(agents.start_server, server_id=self.server_id)
         if isinstance(started, Refused):
@@ -87,13 +96,18 @@ class Node:
         checked = verb.check(arguments)
         if isinstance(checked, Refused):
             return checked
-        queue = self.runner.write if verb.writes else self.runner.read
+        body = partial(verb.body, **checked)
         try:
-            answer: R | Refused = await queue(lambda tx: verb.body(tx, **checked))
+            if verb.writes:
+                answer: R | Refused = await self.runner.write(body, long=verb.name in LONG)
+            else:
+                answer = await self.runner.read(body)
         except StoreFault as fault:
             return fault.refusal
-        if verb.writes and not (quiet and isinstance(answer, Refused)):
-            self._tell()
+        if verb.writes and not (quiet and isinstance(answer, Refused)) and not self._telling:
+            # Once for all the answers of a commit, which reach the loop together.
+            self._telling = True
+            self._loop.call_soon(self._tell)
         return answer
 
     async def look(self, question: Callable[[Transaction], R]) -> R:
@@ -107,6 +121,36 @@ class Node:
     def _deliver(self, jobs: Sequence[Job]) -> None:
         """Called by the runner's threads: hand a whole batch to the loop at once."""
         self._into_loop(_resolve, jobs)
+
+    def _carry(self, step: Callable[[], None]) -> None:
+        """Called by the runner's writer: run the bodies of a batch on the loop's own thread, and wait for them.
+
+        Two threads that run Python take turns: a writer that gives the interpreter up at each of its statements would
+        get it back only when the loop has no more to do, and hold the store's lock meanwhile. The batch ends after
+        5 ms, so that this is how long a request may wait for it.
+        """
+        done = threading.Event()
+        raised: list[BaseException] = []
+
+        def carried() -> None:
+            try:
+                step()
+            except BaseException as error:
+                raised.append(error)
+            finally:
+                done.set()
+
+        try:
+            self._loop.call_soon_threadsafe(carried)
+        except RuntimeError:
+            step()
+            return
+        while not done.wait(CARRIED_WITHIN_S):
+            if self._loop.is_closed():
+                step()
+                return
+        if raised:
+            raise raised[0]
 
     def _into_loop(self, step: Any, *arguments: Any) -> None:
         try:
@@ -123,6 +167,7 @@ class Node:
 
     def _tell(self) -> None:
         """Something was written."""
+        self._telling = False
         self.polls.look()
         if not self._written.done():
             self._written.set_result(None)

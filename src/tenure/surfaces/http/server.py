@@ -16,8 +16,10 @@ from starlette.routing import Match, Route
 from tenure.core.errors import refuse
 from tenure.surfaces.http import answers, lease, ledger, operations, tasks
 from tenure.surfaces.http.credentials import FAILED, Guard, Tokens
+from tenure.surfaces.http.direct import Direct
 from tenure.surfaces.http.node import Node
 from tenure.surfaces.http.openapi import document, page
+from tenure.surfaces.http.peers import PeerProtocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -69,7 +71,7 @@ def build(store: SqliteStore, server_id: str, tokens: Tokens | None = None) -> A
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
-    return Guard(application, tokens)
+    return Guard(Direct(application, _internal_error), tokens)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -145,7 +147,7 @@ def configured(application: Any) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         loop="auto",
-        http="auto",
+        http=PeerProtocol,
         log_level="warning",
         access_log=False,
         lifespan="on",
