@@ -15,9 +15,11 @@ from tenure.engine.verb import query
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from tenure.core.assignment import Condition
-    from tenure.core.model import Task
+    from tenure.core.model import Handoff, Message, Task
+    from tenure.core.settings import Settings
     from tenure.store.store import Transaction
 
 
@@ -110,7 +112,29 @@ def _holding(lease: Lease, now_ms: int) -> str:
     )
 
 
-@query(task_id=inputs.ident, project_id=inputs.optional(inputs.ident), agent_id=inputs.optional(inputs.ident))
+_BRIEFED: dict[str, inputs.Check] = {
+    "task_id": inputs.ident,
+    "project_id": inputs.optional(inputs.ident),
+    "agent_id": inputs.optional(inputs.ident),
+}
+
+
+class TaskContext(Record):
+    """All that whoever works on a task, or is about to, should know: as records, and as the text for its agent."""
+
+    view: observe.TaskView
+    text: str
+    handoffs: tuple[Handoff, ...]
+    dependencies: tuple[instructions.Dependency, ...]
+    dependants: tuple[instructions.Dependant, ...]
+    # Rows of the named task's own decisions and artifacts, the latter with their contents.
+    decisions: tuple[dict[str, Any], ...]
+    artifacts: tuple[dict[str, Any], ...]
+    messages: tuple[Message, ...]
+    now_ms: int
+
+
+@query(**_BRIEFED)
 def briefing(
     tx: Transaction, *, task_id: str, project_id: str | None = None, agent_id: str | None = None
 ) -> str | Refused:
@@ -119,8 +143,35 @@ def briefing(
     if isinstance(task, Refused):
         return task
     settings = holding.settings_of(tx, task)
+    return instructions.build(_parts(tx, task, agent_id, settings), settings.instruction_budget_tokens)
+
+
+@query(**_BRIEFED)
+def task_context(
+    tx: Transaction, *, task_id: str, project_id: str | None = None, agent_id: str | None = None
+) -> TaskContext | Refused:
+    """The layered instructions for a task, and what they are made from."""
+    task = load.task_named(tx, task_id, project_id)
+    if isinstance(task, Refused):
+        return task
+    settings = holding.settings_of(tx, task)
+    parts = _parts(tx, task, agent_id, settings)
+    return TaskContext(
+        view=observe.views_of(tx, [task])[0],
+        text=instructions.build(parts, settings.instruction_budget_tokens),
+        handoffs=tuple(parts.handoffs),
+        dependencies=tuple(parts.dependencies),
+        dependants=tuple(parts.dependants),
+        decisions=tuple(tx.all("decisions_of", task_key=task.key, limit=20)),
+        artifacts=tuple(tx.all("artifacts_with_content", task_key=task.key, limit=20)),
+        messages=tuple(parts.messages),
+        now_ms=tx.now_ms,
+    )
+
+
+def _parts(tx: Transaction, task: Task, agent_id: str | None, settings: Settings) -> instructions.Briefing:
     lease = next((held for held in load.live_of_task(tx, task.key) if agent_id in (None, held.agent_id)), None)
-    parts = instructions.Briefing(
+    return instructions.Briefing(
         task=task,
         now_ms=tx.now_ms,
         handoffs=load.handoffs_of(tx, task.key),
@@ -133,7 +184,6 @@ def briefing(
         artifacts=tx.all("artifacts_of", task_key=task.key, limit=20),
         messages=load.thread_of(tx, task.key),
     )
-    return instructions.build(parts, settings.instruction_budget_tokens)
 
 
 def _dependencies(tx: Transaction, task: Task) -> list[instructions.Dependency]:

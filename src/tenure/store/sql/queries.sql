@@ -204,6 +204,12 @@ ORDER BY t.key LIMIT :limit
 SELECT t.status AS status, count(*) AS n FROM tasks t
 WHERE (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id) GROUP BY t.status
 
+-- name: assigned_or_held
+SELECT {task} FROM tasks t
+WHERE t.project_id = :project_id AND (t.status = 'in_progress'
+    OR t.key IN (SELECT l.task_key FROM leases l WHERE l.state IN ('offered', 'active')))
+ORDER BY t.key
+
 -- name: obligations
 SELECT {task} FROM tasks t
 WHERE t.obligation IN ('open', 'overdue') AND t.key > :after
