@@ -360,6 +360,49 @@ LEFT JOIN tasks n ON n.key = d.needs_key
 WHERE t.project_id = :project_id AND t.status <> 'done' AND (n.status IS NULL OR n.status <> 'done')
 ORDER BY d.task_key, d.needs_id
 
+-- == prospects ==
+
+-- What an agent is told when nothing is ready. Every look is bounded; `seen` is how much of an index it may pass over.
+
+-- name: statuses_of
+SELECT s.status FROM (
+    SELECT 'todo' AS status UNION ALL SELECT 'in_progress' UNION ALL SELECT 'blocked' UNION ALL SELECT 'done'
+    UNION ALL SELECT 'dead') s
+WHERE EXISTS (SELECT 1 FROM tasks t WHERE t.project_id = :project_id AND t.status = s.status)
+
+-- name: first_of_status
+SELECT {task} FROM tasks t WHERE t.project_id = :project_id AND t.status = :status ORDER BY t.rank_ms, t.key LIMIT :limit
+
+-- name: unlocked_todos
+SELECT {task} FROM (
+    SELECT r.key FROM tasks r WHERE r.project_id = :project_id AND r.status = 'todo'
+    ORDER BY r.rank_ms, r.key LIMIT :seen) w
+JOIN tasks t ON t.key = w.key
+WHERE t.unmet = 0 AND t.waiting = 0 ORDER BY t.rank_ms, t.key LIMIT :limit
+
+-- name: near_offers
+SELECT {lease_row} FROM (SELECT kind, ref FROM timers ORDER BY wake_at_ms LIMIT :seen) w
+JOIN leases l ON l.lease_id = w.ref LEFT JOIN servers s ON s.server_id = l.server_id
+WHERE w.kind = 'lease' AND l.project_id = :project_id AND l.state = 'offered' ORDER BY l.recover_at_ms
+
+-- name: near_waits
+SELECT {task} FROM (
+    SELECT CASE WHEN kind = 'task' THEN CAST(ref AS INTEGER) END AS key, wake_at_ms FROM timers
+    ORDER BY wake_at_ms LIMIT :seen) w
+JOIN tasks t ON t.key = w.key
+WHERE t.project_id = :project_id AND t.status = 'todo' AND t.waiting = 1 AND t.unmet = 0
+    AND (t.open_slots > 0 OR (t.owner = 'agent' AND t.assigned_to = :agent_id))
+ORDER BY w.wake_at_ms
+
+-- name: locked_by
+SELECT t.task_id, t.unmet, t.requires, t.assigned_to, d.needs_key FROM dependencies d JOIN tasks t ON t.key = d.task_key
+WHERE d.needs_key IN (SELECT value FROM json_each(:keys)) AND t.status = 'todo' ORDER BY t.key LIMIT :limit
+
+-- name: count_unfinished
+SELECT count(*) AS n FROM (
+    SELECT 1 FROM tasks t WHERE t.project_id = :project_id AND t.status IN ('todo', 'in_progress', 'blocked', 'dead')
+    LIMIT :limit) found
+
 -- == agents, links, servers ==
 
 -- name: agent_named
