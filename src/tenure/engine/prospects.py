@@ -55,7 +55,11 @@ def prospects(
     if not found & {"todo", "in_progress"} or _is_ready(tx, project_id, agent_id, capabilities):
         scene = rule.Scene(project_id=project_id, tasks=bool(found), ready=bool(found & {"todo", "in_progress"}))
         return rule.prospects(_with_stopped(tx, scene), tx.now_ms)
-    working = _first(tx, project_id, "in_progress", HELD_SEEN)
+    # The reserved owner has a task from the start; while others must come first, nobody is at work on it.
+    working = [
+        task for task in _first(tx, project_id, "in_progress", HELD_SEEN) if task.owner != "internal" or task.unmet == 0
+    ]
+    locked_away = "in_progress" in found and not working
     held = [
         _held(tx, task, lease, settings, capabilities)
         for task, lease in _holdings(tx, working)
@@ -67,8 +71,8 @@ def prospects(
     scene = rule.Scene(
         project_id=project_id,
         tasks=True,
-        todo="todo" in found,
-        in_progress="in_progress" in found,
+        todo="todo" in found or locked_away,
+        in_progress=bool(working),
         held=(*held, *_offers(tx, project_id, agent_id, settings, capabilities)),
         locked=tuple(_locked(tx, working, agent_id, capabilities)),
         waiting=_waits(tx, project_id, agent_id, capabilities),
@@ -80,7 +84,7 @@ def prospects(
             for task in ready_elsewhere
             if task.assigned_to is None and not satisfies(task.requires, capabilities)
         },
-        gridlock=_gridlock(tx, project_id, found),
+        gridlock=None if working else _gridlock(tx, project_id),
     )
     return rule.prospects(_with_stopped(tx, scene), tx.now_ms)
 
@@ -190,10 +194,8 @@ def _locked(
     ]
 
 
-def _gridlock(tx: Transaction, project_id: str, found: set[str]) -> Gridlock | None:
+def _gridlock(tx: Transaction, project_id: str) -> Gridlock | None:
     """The finding on a project in which nothing is in progress, if it is small enough to be judged at once."""
-    if "in_progress" in found:
-        return None
     row = tx.one("count_unfinished", project_id=project_id, limit=JUDGED_AT_MOST + 1)
     if row is None or row["n"] > JUDGED_AT_MOST:
         return None

@@ -403,6 +403,46 @@ SELECT count(*) AS n FROM (
     SELECT 1 FROM tasks t WHERE t.project_id = :project_id AND t.status IN ('todo', 'in_progress', 'blocked', 'dead')
     LIMIT :limit) found
 
+-- == design ==
+
+-- name: next_internal
+SELECT t.key, t.retry_at_ms, t.updated_at_ms FROM tasks t
+WHERE t.owner = 'internal' AND t.status = 'in_progress' AND t.unmet = 0 ORDER BY t.retry_at_ms, t.key LIMIT 1
+
+-- name: pulse_internal
+UPDATE tasks SET retry_at_ms = :retry_at_ms
+WHERE key = :key AND owner = 'internal' AND status = 'in_progress' AND last_token = :token
+
+-- name: failing_internal
+SELECT t.task_id, t.project_id, t.updated_at_ms, t.blocked_reason FROM tasks t
+WHERE t.owner = 'internal' AND t.status = 'in_progress' AND t.unmet = 0 AND t.blocked_reason <> ''
+ORDER BY t.retry_at_ms, t.key LIMIT :limit
+
+-- name: server_since
+SELECT 1 AS yes FROM servers WHERE pulsed_at_ms > :since_ms LIMIT 1
+
+-- name: recent_of_kind
+SELECT e.at_ms, e.project_id, e.task_id, e.data FROM (
+    SELECT r.seq, r.at_ms, r.kind, r.project_id, r.task_id, r.data FROM events r ORDER BY r.seq DESC LIMIT :seen) e
+WHERE e.kind = :kind AND e.at_ms > :since_ms ORDER BY e.seq DESC
+
+-- name: downstream
+WITH RECURSIVE below (key) AS (
+    SELECT d.task_key FROM dependencies d WHERE d.needs_key = :task_key
+    UNION
+    SELECT d.task_key FROM dependencies d JOIN below b ON d.needs_key = b.key)
+SELECT {task} FROM below b JOIN tasks t ON t.key = b.key WHERE t.key <> :task_key ORDER BY t.key LIMIT :limit
+
+-- name: open_besides
+SELECT {task} FROM tasks t
+WHERE t.project_id = :project_id AND t.status IN ('todo', 'in_progress', 'blocked') AND t.key <> :task_key
+ORDER BY t.key LIMIT :limit
+
+-- name: edges_among
+SELECT t.task_id, d.needs_id FROM dependencies d JOIN tasks t ON t.key = d.task_key
+WHERE d.task_key IN (SELECT value FROM json_each(:keys)) AND d.needs_key IN (SELECT value FROM json_each(:keys))
+ORDER BY t.key, d.needs_id
+
 -- == agents, links, servers ==
 
 -- name: agent_named
