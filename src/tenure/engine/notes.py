@@ -254,3 +254,18 @@ def read_messages(
         return task
     agent = known_agent(tx, agent_id, None)
     return agent if isinstance(agent, Refused) else tuple(claims.read_thread(tx, task.key, agent_id))
+
+
+@verb(agent_id=inputs.ident, task_id=CALLER["task_id"], project_id=CALLER["project_id"])
+def hear(
+    tx: Transaction, *, agent_id: str, task_id: str | None = None, project_id: str | None = None
+) -> tuple[Message, ...] | Refused:
+    """What an agent has not read of its inbox and of a task's thread, in order; reading it is noted."""
+    found = inbox.body(tx, agent_id=agent_id)
+    if isinstance(found, Refused) or task_id is None:
+        return found
+    said = read_messages.body(tx, task_id=task_id, agent_id=agent_id, project_id=project_id)
+    if isinstance(said, Refused):
+        return said
+    known = {message.seq: message for message in (*found, *said)}
+    return tuple(known[seq] for seq in sorted(known))

@@ -11,7 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tenure.core.errors import Refused
-from tenure.engine import claims, observe
+from tenure.engine import claims
+from tenure.engine.prospects import prospects
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -30,7 +31,7 @@ async def next_task(call: Call, asked: dict[str, Any], wait_s: float) -> claims.
         return given
     project_id: str = given.facts["project_id"]
     while True:
-        answer = await _nothing(call, project_id)
+        answer = await _nothing(call, asked, project_id)
         left_s = until - time.monotonic()
         if left_s <= 0 or isinstance(answer, Refused) or answer["should_exit"]:
             return answer
@@ -79,14 +80,20 @@ def _receive(call: Call) -> Any:
     return receive
 
 
-async def _nothing(call: Call, project_id: str) -> dict[str, Any] | Refused:
+async def _nothing(call: Call, asked: dict[str, Any], project_id: str) -> dict[str, Any] | Refused:
     """What an agent is told when nothing is ready for it."""
-    stuck = await call.node.call(observe.gridlock, project_id=project_id)
-    if isinstance(stuck, Refused):
-        return stuck
-    return {
+    found = await call.node.call(
+        prospects, project_id=project_id, agent_id=asked["agent_id"], capabilities=asked["capabilities"]
+    )
+    if isinstance(found, Refused):
+        return found
+    answer: dict[str, Any] = {
         "task": None,
-        "retry_after_seconds": 30,
-        "retry_reason": f"No task in project {project_id} is ready for {call.agent_id}.",
-        "should_exit": False,
+        "retry_reason": found.retry_reason,
+        "should_exit": found.should_exit,
+        "waiting_for": list(found.waiting_for),
+        "why": list(found.why),
     }
+    if found.retry_after_seconds is not None:
+        answer["retry_after_seconds"] = found.retry_after_seconds
+    return answer
