@@ -256,16 +256,16 @@ def read_messages(
     return agent if isinstance(agent, Refused) else tuple(claims.read_thread(tx, task.key, agent_id))
 
 
-@verb(agent_id=inputs.ident, task_id=CALLER["task_id"], project_id=CALLER["project_id"])
+@verb(**_NAMED, agent_id=inputs.ident)
 def hear(
-    tx: Transaction, *, agent_id: str, task_id: str | None = None, project_id: str | None = None
+    tx: Transaction, *, task_id: str, agent_id: str, project_id: str | None = None
 ) -> tuple[Message, ...] | Refused:
-    """What an agent has not read of its inbox and of a task's thread, in order; reading it is noted."""
-    found = inbox.body(tx, agent_id=agent_id)
-    if isinstance(found, Refused) or task_id is None:
-        return found
+    """What an agent has not read of its inbox and of its task's thread, in order; reading it is noted."""
     said = read_messages.body(tx, task_id=task_id, agent_id=agent_id, project_id=project_id)
     if isinstance(said, Refused):
         return said
-    known = {message.seq: message for message in (*found, *said)}
+    sent = inbox.body(tx, agent_id=agent_id)
+    if isinstance(sent, Refused):
+        return sent
+    known = {message.seq: message for message in (*sent, *said)}
     return tuple(known[seq] for seq in sorted(known))

@@ -71,7 +71,9 @@ async def request_next_task(call: Call, given: dict[str, Any]) -> Answer:
     context = await call.node.call(
         explain.task_context, task_id=lease.task_id, project_id=lease.project_id, agent_id=lease.agent_id
     )
-    return context if isinstance(context, Refused) else shown.assignment(lease, context)
+    if isinstance(context, Refused):
+        return context
+    return {**shown.assignment(lease, context), **await _heard(call, lease.task_id, lease.project_id)}
 
 
 async def report_task_progress(call: Call, given: dict[str, Any]) -> Answer:
@@ -110,8 +112,16 @@ async def report_task_progress(call: Call, given: dict[str, Any]) -> Answer:
         "lease": shown.lease(kept.lease),
     }
     if kept.healed:
-        answer["recovered"] = "lease not found, recreating: the task is yours again, under a new token"
-    return answer
+        answer["recreated"] = "lease not found, recreating: the task is yours again, under a new token"
+    return {**answer, **await _heard(call, kept.task.task_id, kept.task.project_id)}
+
+
+async def _heard(call: Call, task_id: str, project_id: str) -> dict[str, Any]:
+    """What others wrote to the agent or to its task since it last heard; nothing more when there is none."""
+    heard = await call.node.call(notes.hear, agent_id=call.agent_id, task_id=task_id, project_id=project_id)
+    if isinstance(heard, Refused) or not heard:
+        return {}
+    return {"messages": [shapes.message(one) for one in heard]}
 
 
 def _ended(ended: endings.Ended | Refused) -> Answer:

@@ -138,7 +138,7 @@ def assignment(held: Lease, context: TaskContext) -> dict[str, Any]:
     return {
         "task": task(context.view),
         "instructions": context.text,
-        "lease": lease(held),
+        "lease": {**lease(held), "phase": context.phase or "fixed"},
         "dependencies": dependencies(context),
         "recovery_info": recovery_info(context.handoffs[0]) if context.handoffs else None,
     }
