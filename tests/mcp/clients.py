@@ -1,4 +1,4 @@
-"""Clients of the MCP server as the tests use them: the SDK's own, over real HTTP, over real stdio, and in one process."""
+"""Clients of the MCP server for tests: the SDK's own, over real HTTP, over real stdio, and in one process."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tenure.clock import ManualClock
 from tenure.engine import claims
 from tenure.store.sqlite import SqliteStore
 from tests.http.serving import Server
-from tests.mcp.clients import ERAS, LEGACY, MODERN, Room, Talker, drive, over_http, over_stdio, swift
+from tests.mcp.clients import ERAS, LEGACY, Room, Talker, drive, over_http, over_stdio, swift
 from tests.support import add, ok
 
 ROOT = Path(__file__).parents[2]
