@@ -71,6 +71,9 @@ MEANINGS = {
     "tenure.receiptgate_project": "The project at the gate. Empty: the one with the name of ours.",
     "tenure.receiptgate_poll_s": "How often the gate is asked for accepted and complete receipts of our tasks.",
     "tenure.foreign_receipts": "Whether receipts about tasks that live elsewhere are recorded: we are their gate.",
+    "design.command": "The program that writes design documents, run without a shell. Empty: the built-in brief.",
+    "design.timeout_s": "How long a run of the program may last.",
+    "design.retries": "How often a failed run is repeated before the built-in brief takes the document's place.",
     "task_types.lease_duration_s": "TTL of a fixed lease on a task of this type, unless the task or the claim says it.",
 }
 PROFILE_MEANINGS = {
@@ -164,6 +167,10 @@ def lease_settings() -> str:
 
 def tenure_settings() -> str:
     return settings_table("tenure", settings.TENURE_RULES, settings.DEFAULTS)
+
+
+def design_settings() -> str:
+    return settings_table("design", settings.DESIGN_RULES, settings.DEFAULTS.design)
 
 
 def type_settings() -> str:
@@ -641,6 +648,7 @@ def _receipt_told(scene: Scene, situation: str, answer: Any) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "lease-settings": lease_settings,
     "tenure-settings": tenure_settings,
+    "design-settings": design_settings,
     "type-settings": type_settings,
     "profiles": built_in_profiles,
     "profile-keys": profile_keys,

@@ -66,7 +66,7 @@ WORDS = {
     "completion": "bash",
 }
 # These run until they are stopped; their own tests start them.
-ENDLESS = {"up", "worker"}
+ENDLESS = {"up", "worker", "mcp"}
 STORELESS = {"init", "prime", "tour", "completion"}
 
 

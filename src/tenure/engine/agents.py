@@ -151,6 +151,18 @@ def present(tx: Transaction, agent: Agent, worktree: str, branch: str) -> Agent:
     return agent
 
 
+@verb(agent_id=inputs.ident)
+def arrive(tx: Transaction, *, agent_id: str) -> Agent | Refused:
+    """A new connection speaks for a known agent: it begins a new incarnation, and older ones are superseded."""
+    known = known_agent(tx, agent_id, None)
+    if isinstance(known, Refused):
+        return known
+    agent = known.replace(incarnation=known.incarnation + 1, state="present", seen_at_ms=tx.now_ms)
+    tx.do("save_agent", **agent.as_dict())
+    change.record(tx, "registered", agent_id=agent_id, incarnation=agent.incarnation)
+    return agent
+
+
 @verb(agent_id=inputs.ident, incarnation=CALLER["incarnation"], reason=inputs.line)
 def depart(tx: Transaction, *, agent_id: str, incarnation: int | None = None, reason: str = "left") -> Agent | Refused:
     """The agent says that it is leaving: what it holds is on offer at once."""

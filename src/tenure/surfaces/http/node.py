@@ -41,16 +41,31 @@ log = logging.getLogger("tenure.http")
 class Node:
     """The parts of a running server."""
 
-    def __init__(self, store: SqliteStore, server_id: str) -> None:
+    def __init__(self, store: SqliteStore, server_id: str | None) -> None:
         self.store = store
+        # The name under which this server pulses; None where there is none (`tenure mcp` on its own).
         self.server_id = server_id
         self.stopping = False
         self._telling = False
+        # Set when the server stops: streams of other surfaces wait for it.
+        self.ending = asyncio.Event()
         self.polls = Polls(self)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin to serve: lift what was live when the last server of this name was heard, then pulse."""
+        self.open()
+        started = await self.call(agents.start_server, server_id=self.server_id)
+        if isinstance(started, Refused):
+            self.stop_waiting()
+            await self.close()
+            raise StoreFault(started)
+        self.monitors = app.monitors(self.store)
+        self.monitors.start()
+        self._pulsing = asyncio.create_task(self._pulse(), name="pulse")
+
+    def open(self) -> None:
+        """Begin to run verbs, and to serve the polls that wait."""
         self._loop = asyncio.get_running_loop()
         self._written: asyncio.Future[None] = self._loop.create_future()
         self.runner = Runner(
@@ -60,18 +75,18 @@ class Node:
             written_elsewhere=lambda: self._into_loop(self._tell),
             carry=self._carry,
         )
-        started = await self.call(agents.start_server, server_id=self.server_id)
-        if isinstance(started, Refused):
-            await asyncio.to_thread(self.runner.close)
-            raise StoreFault(started)
-        self.monitors = app.monitors(self.store)
-        self.monitors.start()
         self._serving = asyncio.create_task(self.polls.serve(), name="polls")
-        self._pulsing = asyncio.create_task(self._pulse(), name="pulse")
+
+    async def close(self) -> None:
+        """Finish the verbs that were accepted, then end."""
+        # Not cancelled: an offer that is being made for a poll that has its answer is to be given back.
+        await asyncio.gather(self._serving, return_exceptions=True)
+        await asyncio.to_thread(self.runner.close)
 
     def stop_waiting(self) -> None:
         """Answer every waiting poll with nothing and end every stream, and let no other begin."""
         self.stopping = True
+        self.ending.set()
         self.polls.stop()
         self._tell()
 
@@ -79,10 +94,9 @@ class Node:
         """Finish what was accepted, then end."""
         self.stop_waiting()
         self._pulsing.cancel()
-        # Not cancelled: an offer that is being made for a poll that has its answer is to be given back.
-        await asyncio.gather(self._serving, self._pulsing, return_exceptions=True)
+        await asyncio.gather(self._pulsing, return_exceptions=True)
         await asyncio.to_thread(self.monitors.stop)
-        await asyncio.to_thread(self.runner.close)
+        await self.close()
         self.store.close()
 
     # -- verbs ------------------------------------------------------------------------------------------------------
@@ -157,6 +171,13 @@ class Node:
             self._loop.call_soon_threadsafe(step, *arguments)
         except RuntimeError:
             log.warning("the loop had ended before %s", step)
+
+    async def due_in_s(self) -> float | None:
+        """How soon a poll that waits must see to what is due by itself; None where monitors do."""
+        return None
+
+    async def catch_up(self) -> None:
+        """Do what is due, where no monitor does."""
 
     # -- news -------------------------------------------------------------------------------------------------------
 
