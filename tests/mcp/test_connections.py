@@ -112,11 +112,11 @@ def test_incarnation_header_speaks_for_the_run_it_names(served: Server) -> None:
 
     async def story() -> None:
         for era in (LEGACY, MODERN):
-            async with over_http(served.url, era, **{"Tenure-Incarnation": "1"}) as agent:
+            async with over_http(served.url, era, {"Tenure-Incarnation": "1"}) as agent:
                 await agent.call("ping", agent_id="A1", echo=era)
                 assert (await agent.register("A1"))["incarnation"] == 1
         join(store, "A1")
-        async with over_http(served.url, MODERN, **{"Tenure-Incarnation": "1"}) as agent:
+        async with over_http(served.url, MODERN, {"Tenure-Incarnation": "1"}) as agent:
             await agent.refused("ping", "superseded", agent_id="A1", echo="?")
 
     drive(story())
@@ -336,9 +336,9 @@ def test_mcp_without_a_valid_token_is_closed(guarded: Server) -> None:
 @pytest.mark.parametrize("era", [LEGACY, MODERN])
 def test_token_speaks_for_its_agent_only(guarded: Server, era: str) -> None:
     async def story() -> None:
-        async with over_http(guarded.url, era, **bearer(BOB)) as bob:
+        async with over_http(guarded.url, era, bearer(BOB)) as bob:
             await bob.register("bob")
-        async with over_http(guarded.url, era, **bearer(ALICE)) as alice:
+        async with over_http(guarded.url, era, bearer(ALICE)) as alice:
             # Who calls is known from the token, even when nothing names it.
             made = await alice.call("register_agent", name="Alice", role="developer", skills=[])
             assert made["agent_id"] == "alice"
@@ -355,7 +355,7 @@ def test_token_speaks_for_its_agent_only(guarded: Server, era: str) -> None:
 @pytest.mark.parametrize("era", [LEGACY, MODERN])
 def test_operators_token_has_every_tool_and_speaks_for_anyone(guarded: Server, era: str) -> None:
     async def story() -> None:
-        async with over_http(guarded.url, era, **bearer(BOSS)) as boss:
+        async with over_http(guarded.url, era, bearer(BOSS)) as boss:
             listed = await boss.client.list_tools()
             assert [tool.name for tool in listed.tools] == list(toolsets.EVERY)
             await boss.call("create_tasks", tasks=[{"title": "Do it", "task_id": "F001"}])

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from mcp_types import TextContent
 
 from tenure.clock import ManualClock
 from tenure.engine import observe, projects, tasks
@@ -25,12 +26,17 @@ RECOVERY_INFO = [
 ]
 
 
+def text_of(content: object) -> str:
+    assert isinstance(content, TextContent)
+    return content.text
+
+
 @pytest.mark.parametrize("era", ERAS)
 def test_answer_says_the_same_as_text(store: SqliteStore, era: str) -> None:
     async def story() -> None:
         async with Room(store) as room, room.client(era) as agent:
             result = await agent.client.call_tool("ping", {"echo": "häh"})
-            assert json.loads(result.content[0].text) == result.structured_content  # type: ignore[union-attr]
+            assert json.loads(text_of(result.content[0])) == result.structured_content
 
     drive(story())
 
@@ -315,8 +321,8 @@ def test_resources_and_prompts_are_listed_and_read(store: SqliteStore, era: str)
             prompts = await a.client.list_prompts()
             assert [one.name for one in prompts.prompts] == ["start-working", "hand-over"]
             started = await a.client.get_prompt("start-working", {"agent_id": "A7", "role": "tester"})
-            assert "A7" in started.messages[0].content.text
+            assert "A7" in text_of(started.messages[0].content)
             ended = await a.client.get_prompt("hand-over", {"reason": "Out of budget"})
-            assert "release_task" in ended.messages[0].content.text
+            assert "release_task" in text_of(ended.messages[0].content)
 
     drive(story())
