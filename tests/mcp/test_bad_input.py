@@ -218,13 +218,21 @@ def test_bad_input_over_stdio_is_refused_and_writes_nothing(store: SqliteStore, 
     real.close()
 
 
-def test_unknown_tool_resource_and_prompt_are_protocol_errors(store: SqliteStore) -> None:
+def test_unknown_tool_is_answered_with_the_names_there_are(store: SqliteStore) -> None:
+    async def story() -> None:
+        async with Room(store) as room, room.client() as agent:
+            answer = await agent.client.call_tool("make_tea", {})
+            assert answer.is_error
+            assert "Unknown tool: 'make_tea'. Use one of: register_agent, request_next_task" in str(answer.content)
+
+    drive(story())
+
+
+def test_unknown_resource_and_prompt_are_protocol_errors(store: SqliteStore) -> None:
     from mcp.shared.exceptions import MCPError
 
     async def story() -> None:
         async with Room(store) as room, room.client() as agent:
-            with pytest.raises(MCPError, match="Unknown tool: 'make_tea'"):
-                await agent.client.call_tool("make_tea", {})
             for uri in ("tenure://nothing", "tenure://task/", "tenure://task/a/b", "file:///etc/passwd"):
                 with pytest.raises(MCPError, match="Resource not found"):
                     await agent.client.read_resource(uri)

@@ -93,6 +93,8 @@ class Mount:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         application = await asyncio.shield(self._ready)
+        # Blanks around a header's value are no part of it, and not every HTTP parser takes them away.
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         headers: dict[bytes, bytes] = dict(scope["headers"])
         credential = scope.get("state", {}).get("credential")
         session_id = headers.get(SESSION_HEADER, b"").decode("latin-1")

@@ -130,7 +130,10 @@ class Surface:
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
         tool = toolsets.EVERY.get(params.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {ascii(params.name)[:80]}")
+            # A model that misremembers a name reads results; an error of the protocol would only reach its client.
+            known = ", ".join(self._allowed(self._caller_of(context)))
+            message = f"Unknown tool: {ascii(params.name)[:80]}."
+            return {**_WHOLE, **shown.refusal(refuse("invalid_argument", message, f"Use one of: {known}."))}
         call = _CALL.get()
         answer = call if isinstance(call, Refused) else await self._answer(call, tool, params.arguments or {})
         result = shown.refusal(tool.told(answer)) if isinstance(answer, Refused) else shown.result(answer)
