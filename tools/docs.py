@@ -646,6 +646,7 @@ def _receipt_told(scene: Scene, situation: str, answer: Any) -> str:
 
 # -- Files ------------------------------------------------------------------------------------------------------------
 
+
 def mcp_tools() -> str:
     """Every tool of the MCP server, with what it must and may be given."""
     rows = []

@@ -24,7 +24,7 @@ from tenure.surfaces.mcp import toolsets
 from tests.http.serving import Server
 from tests.mcp.clients import LEGACY, MODERN, TENURE, WITHIN_S, Room, drive, over_http, over_stdio
 from tests.mcp.test_touch import ARGUMENTS
-from tests.support import add, join, ok
+from tests.support import add, join, ok, take
 
 HANDSHAKE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 ACCEPT = {"Accept": "application/json, text/event-stream"}
@@ -66,6 +66,20 @@ def test_newer_connection_supersedes_every_call_of_the_older(store: SqliteStore)
                 told = await old.refused(name, "superseded", **{**arguments, "agent_id": "A1"})
                 assert told["facts"]["incarnation"] == 2
             assert (await new.report("A1", "F001", 20))["progress"] == 20
+
+    drive(story())
+
+
+def test_connection_that_names_another_agent_does_not_supersede_it(store: SqliteStore) -> None:
+    add(store)
+
+    async def story() -> None:
+        async with Room(store) as room, room.client() as a, room.client() as b:
+            await a.register("A1")
+            await a.next("A1")
+            await b.register("B1")
+            await b.call("get_task_context", task_id="F001", agent_id="A1")
+            assert (await a.report("A1", "F001", 10))["progress"] == 10
 
     drive(story())
 
@@ -294,6 +308,36 @@ def test_open_stream_is_a_weak_link_and_its_drop_proves_nothing(served: Server) 
     await_that(lambda: not ok(agents.show_agent(store, agent_id="A1")).linked)
     assert holds(store, "A1")
     session.http.close()
+    store.close()
+
+
+@pytest.mark.parametrize("era", [LEGACY, MODERN])
+def test_agent_that_hangs_up_while_it_waits_is_given_nothing(served: Server, era: str) -> None:
+    store = SqliteStore(served.store)
+    add(store)
+    join(store, "B1")
+    take(store, "B1")
+
+    async def story() -> None:
+        async with over_http(served.url, era) as a:
+            await a.register("A1")
+            waiting = asyncio.create_task(a.next("A1", wait_s=100))
+            until = time.monotonic() + WITHIN_S
+            while httpx.get(f"{served.url}/health").json()["waiting_polls"] == 0:
+                assert time.monotonic() < until
+                await asyncio.sleep(0.02)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            while httpx.get(f"{served.url}/health").json()["waiting_polls"] != 0:
+                assert time.monotonic() < until
+                await asyncio.sleep(0.02)
+            add(store, "F002")
+            async with over_http(served.url, era) as c:
+                await c.register("C1")
+                assert (await c.next("C1", wait_s=60))["task"]["id"] == "F002"
+            assert not holds(store, "A1")
+
+    drive(story())
     store.close()
 
 
