@@ -16,6 +16,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tenure import __version__
 from tenure.core.errors import Refused, refuse
@@ -93,6 +94,7 @@ class Surface:
             on_subscriptions_listen=self._listen,
         )
         self.server.middleware.append(self._touching)
+        self.server.add_request_handler("server/discover", types.RequestParams, self._discover)
 
     def _allowed(self, caller: Caller) -> Mapping[str, Tool]:
         return toolsets.allowed("all" if caller.is_operator else self._tools)
@@ -189,6 +191,19 @@ class Surface:
         if isinstance(text, Refused):
             raise MCPError(types.INVALID_PARAMS, text.message, shown.problem(text))
         return {**_WHOLE, "messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+
+    async def _discover(self, context: Context, params: types.RequestParams) -> types.DiscoverResult:
+        """What this server can do. Tools and prompts never change while it runs, so nobody need listen for that."""
+        able = self.server.get_capabilities(protocol_version=context.protocol_version)
+        able = able.model_copy(
+            update={
+                "tools": types.ToolsCapability(list_changed=False),
+                "prompts": types.PromptsCapability(list_changed=False),
+                "resources": types.ResourcesCapability(subscribe=True, list_changed=False),
+            }
+        )
+        versions = list(MODERN_PROTOCOL_VERSIONS)
+        return types.DiscoverResult(supported_versions=versions, capabilities=able, instructions=INSTRUCTIONS)
 
     # -- streams of the newest protocol -----------------------------------------------------------------------------
 
