@@ -142,7 +142,7 @@ class Room:
     ) -> AsyncIterator[Talker]:
         connection = Connection(self.node, credential) if connected else None
         caller = Caller(self.node, connection, credential)
-        async with Client(Surface(lambda context: caller, tools).server, mode=era) as client:
+        async with Client(Surface(self.node, lambda context: caller, tools).server, mode=era) as client:
             yield Talker(client)
 
 

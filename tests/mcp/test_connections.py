@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from mcp.server.subscriptions import ResourceUpdated
 
 from tenure.core.errors import Refused
 from tenure.core.model import Link
@@ -394,6 +395,33 @@ def test_token_speaks_for_its_agent_only(guarded: Server, era: str) -> None:
             assert [tool.name for tool in listed.tools] == list(toolsets.allowed("agent"))
 
     drive(story())
+
+
+def test_listening_stream_of_a_tokens_agent_is_a_weak_link_and_tells_what_changed(guarded: Server) -> None:
+    store = SqliteStore(guarded.store)
+
+    async def story() -> None:
+        async with over_http(guarded.url, MODERN, bearer(ALICE)) as alice:
+            await alice.call("register_agent", name="Alice", role="developer", skills=[])
+            async with alice.client.listen(resource_subscriptions=["tenure://task/F001"]) as changes:
+                until = time.monotonic() + WITHIN_S
+                while not links_of(store, "alice"):
+                    assert time.monotonic() < until
+                    await asyncio.sleep(0.02)
+                (link,) = links_of(store, "alice")
+                assert (link.kind, link.weak, link.state) == ("stream", 1, "up")
+                add(store, "F002")
+                add(store, "F001")
+                async for change in changes:
+                    assert isinstance(change, ResourceUpdated)
+                    assert change.uri == "tenure://task/F001"
+                    break
+            while ok(agents.show_agent(store, agent_id="alice")).linked:
+                assert time.monotonic() < until
+                await asyncio.sleep(0.02)
+
+    drive(story())
+    store.close()
 
 
 @pytest.mark.parametrize("era", [LEGACY, MODERN])

@@ -14,13 +14,18 @@ import mcp_types as types
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tenure import __version__
 from tenure.core.errors import Refused, refuse
+from tenure.engine.agents import show_agent
 from tenure.engine.touch import touch
 from tenure.surfaces.mcp import reading, shown, toolsets
 from tenure.surfaces.mcp.call import Call, Caller
+from tenure.surfaces.mcp.news import News
+from tenure.surfaces.mcp.streams import StreamLinks
 from tenure.surfaces.mcp.tool import WORKER
 
 if TYPE_CHECKING:
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
+    from tenure.surfaces.http.node import Node
     from tenure.surfaces.mcp.tool import Tool
 
     Context = ServerRequestContext[Any, Any]
@@ -58,9 +64,11 @@ _WHOLE = {"resultType": "complete"}
 class Surface:
     """One MCP server: which tools it has, and how to tell who calls."""
 
-    def __init__(self, caller_of: Callable[[Context], Caller], tools: str = "agent") -> None:
+    def __init__(self, node: Node, caller_of: Callable[[Context], Caller], tools: str = "agent") -> None:
+        self._node = node
         self._caller_of = caller_of
         self._tools = tools
+        self.listening = ListenHandler(News(node))
         self.server: Server[Any] = Server(
             "tenure",
             version=__version__,
@@ -83,8 +91,10 @@ class Surface:
             on_read_resource=self._read_resource,  # type: ignore[arg-type]
             on_list_prompts=self._list_prompts,  # type: ignore[arg-type]
             on_get_prompt=self._get_prompt,  # type: ignore[arg-type]
+            on_subscriptions_listen=self._listen,
         )
         self.server.middleware.append(self._touching)
+        self.server.add_request_handler("server/discover", types.RequestParams, self._discover)
 
     def _allowed(self, caller: Caller) -> Mapping[str, Tool]:
         return toolsets.allowed("all" if caller.is_operator else self._tools)
@@ -181,6 +191,37 @@ class Surface:
         if isinstance(text, Refused):
             raise MCPError(types.INVALID_PARAMS, text.message, shown.problem(text))
         return {**_WHOLE, "messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+
+    async def _discover(self, context: Context, params: types.RequestParams) -> types.DiscoverResult:
+        """What this server can do. Tools and prompts never change while it runs, so nobody need listen for that."""
+        able = self.server.get_capabilities(protocol_version=context.protocol_version)
+        able = able.model_copy(
+            update={
+                "tools": types.ToolsCapability(list_changed=False),
+                "prompts": types.PromptsCapability(list_changed=False),
+                "resources": types.ResourcesCapability(subscribe=True, list_changed=False),
+            }
+        )
+        versions = list(MODERN_PROTOCOL_VERSIONS)
+        return types.DiscoverResult(supported_versions=versions, capabilities=able, instructions=INSTRUCTIONS)
+
+    # -- streams of the newest protocol -----------------------------------------------------------------------------
+
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Tell what changes while the stream is open, which also proves that its agent lives."""
+        caller = self._caller_of(context)
+        agent_id = caller.named({})
+        if caller.connection is not None or not isinstance(agent_id, str):
+            # A connection has links of its own; of a stream that nobody's credential opened, nothing can be said.
+            return await self.listening(context, params)
+        known = await self._node.call(show_agent, agent_id=agent_id)
+        if isinstance(known, Refused):
+            return await self.listening(context, params)
+        spoken = {agent_id: caller.incarnation or known.agent.incarnation}
+        async with StreamLinks(self._node, lambda: spoken).held():
+            return await self.listening(context, params)
 
 
 def _input_schema(name: str) -> Mapping[str, Any] | None:
