@@ -153,6 +153,31 @@ async def call(line: Line, tool: str, *, modern: bool, **arguments: Any) -> Any:
     return result.get("structuredContent")
 
 
+def cpu_s(pid: int) -> float:
+    """The processor time a process has used so far."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Measured(Result):
+    """Rates and latencies of calls to one server, and the processor time it spent on them."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__()
+        self._pid = pid
+        self._spent_s = 0.0
+
+    async def turn(self, lines: list[Line], rounds: int, once: Callable[[Line, int], Awaitable[object]]) -> None:
+        before = cpu_s(self._pid)
+        await load(lines, rounds, once, self)
+        self._spent_s += cpu_s(self._pid) - before
+
+    @property
+    def cpu_ms(self) -> float:
+        return self._spent_s / len(self.latencies_s) * 1000
+
+
 async def load(lines: list[Line], rounds: int, once: Callable[[Line, int], Awaitable[object]], result: Result) -> None:
     """Every connection does one thing so many times."""
 
@@ -305,13 +330,15 @@ async def costs(connections: int, rounds: int, turns: int, directory: str) -> bo
         for server in (bare_one, ours):
             await server.answers()
         for modern in (True, False):
-            well &= await _compared(bare_one.port, ours.port, modern, connections, each, turns)
+            well &= await _compared(bare_one, ours, modern, connections, each, turns)
     return well
 
 
-async def _compared(bare: int, ours: int, modern: bool, connections: int, each: int, turns: int) -> bool:
+async def _compared(bare: Served, ours: Served, modern: bool, connections: int, each: int, turns: int) -> bool:
     era = f"protocol {NEWEST}" if modern else f"sessions of {OLDER}"
-    lines = {port: [await connected(port, modern=modern) for _ in range(connections)] for port in (bare, ours)}
+
+    async def opened(server: Served) -> list[Line]:
+        return [await connected(server.port, modern=modern) for _ in range(connections)]
 
     async def idle(line: Line, number: int) -> None:
         await call(line, "ping", modern=modern, echo="x")
@@ -319,26 +346,31 @@ async def _compared(bare: int, ours: int, modern: bool, connections: int, each: 
     async def touching(line: Line, number: int) -> None:
         await call(line, "ping", modern=modern, echo="x", agent_id=f"{era[:1]}{number}")
 
-    for number, line in enumerate(lines[ours]):
-        agent_id = f"{era[:1]}{number}"
-        await call(line, "register_agent", modern=modern, agent_id=agent_id, name=agent_id, role="dev", skills=[])
-        await call(line, "request_next_task", modern=modern, agent_id=agent_id)
-    # Connections that nobody speaks for: a session that has registered touches with every call.
-    fresh = [await connected(ours, modern=modern) for _ in range(connections)]
-    plain, own, durable = Result(), Result(), Result()
-    for port_lines in (lines[bare], fresh):
-        await load(port_lines, 3, idle, Result())
+    # Connections that nobody speaks for, and agents that hold a task each.
+    theirs, fresh, agents = await opened(bare), await opened(ours), await opened(ours)
+    for number, line in enumerate(agents):
+        about = {"agent_id": f"{era[:1]}{number}", "name": "Bench", "role": "dev", "skills": []}
+        await call(line, "register_agent", modern=modern, **about)
+        await call(line, "request_next_task", modern=modern, agent_id=about["agent_id"])
+    plain, own = Measured(bare.process.pid), Measured(ours.process.pid)
+    durable = Measured(ours.process.pid)
+    for lines in (theirs, fresh):
+        await load(lines, 3, idle, Result())
     for _ in range(turns):
-        await load(lines[bare], each, idle, plain)
-        await load(fresh, each, idle, own)
-        await load(lines[ours], each, touching, durable)
-    ratio = median(ours_rate / bare_rate for ours_rate, bare_rate in zip(own.rates, plain.rates, strict=True))
+        await plain.turn(theirs, each, idle)
+        await own.turn(fresh, each, idle)
+        await durable.turn(agents, each, touching)
+    ratio = median(mine / bares for mine, bares in zip(own.rates, plain.rates, strict=True))
     print(f"{era}, {connections} connections")
-    show("  bare server, no-op tool", plain)
-    show("  tenure, ping", own)
-    print(f"{'  ratio':<34} {ratio:>10.3f}   at least {RATIO_LEAST}")
-    show("  tenure, ping that touches", durable)
-    for line in (*lines[bare], *lines[ours], *fresh):
+    for name, result in (
+        ("  bare server, no-op tool", plain),
+        ("  tenure, ping", own),
+        ("  tenure, ping that touches", durable),
+    ):
+        show(name, result)
+        print(f"{'':<34} {result.cpu_ms:>7.2f} ms of processor time per call")
+    print(f"{'  ratio of ping to the bare server':<34} {ratio:>10.3f}   at least {RATIO_LEAST}")
+    for line in (*theirs, *fresh, *agents):
         line.close()
     return ratio >= RATIO_LEAST
 
