@@ -36,6 +36,7 @@ from tenure.engine.verb import VERBS, Verb
 from tenure.store.sqlite import SqliteStore
 from tenure.surfaces.cli import spec
 from tenure.surfaces.cli.commands import COMMANDS
+from tenure.surfaces.mcp import toolsets
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tenure"
@@ -645,7 +646,21 @@ def _receipt_told(scene: Scene, situation: str, answer: Any) -> str:
 
 # -- Files ------------------------------------------------------------------------------------------------------------
 
+
+def mcp_tools() -> str:
+    """Every tool of the MCP server, with what it must and may be given."""
+    rows = []
+    for tool in toolsets.EVERY.values():
+        schema = tool.input_schema
+        required = schema.get("required", [])
+        optional = [name for name in schema["properties"] if name not in required and name != "agent_id"]
+        given = ", ".join([*(f"`{name}`" for name in required), *(f"`{name}`?" for name in optional)])
+        rows.append((tool.of, f"`{tool.name}`", given, tool.summary))
+    return table(("set", "tool", "takes", "for"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "mcp-tools": mcp_tools,
     "lease-settings": lease_settings,
     "tenure-settings": tenure_settings,
     "design-settings": design_settings,

@@ -102,10 +102,10 @@ class Talker:
 
 
 @contextlib.asynccontextmanager
-async def over_http(url: str, era: str = LEGACY, *, ends: bool = True, **headers: str) -> AsyncIterator[Talker]:
-    """A client over HTTP. Without `ends`, it leaves its session behind as one that was killed does."""
+async def over_http(url: str, era: str = LEGACY, headers: dict[str, str] | None = None) -> AsyncIterator[Talker]:
+    """A client over HTTP, which deletes its session when it closes."""
     async with create_mcp_http_client(headers=headers) as http:
-        transport = streamable_http_client(f"{url}/mcp", http_client=http, terminate_on_close=ends)
+        transport = streamable_http_client(f"{url}/mcp", http_client=http)
         async with Client(transport, mode=era) as client:
             yield Talker(client)
 
@@ -142,7 +142,7 @@ class Room:
     ) -> AsyncIterator[Talker]:
         connection = Connection(self.node, credential) if connected else None
         caller = Caller(self.node, connection, credential)
-        async with Client(Surface(lambda context: caller, tools).server, mode=era) as client:
+        async with Client(Surface(self.node, lambda context: caller, tools).server, mode=era) as client:
             yield Talker(client)
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import tiktoken
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from tenure.core.errors import CODES
 from tenure.surfaces.mcp import toolsets

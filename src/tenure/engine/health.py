@@ -1,4 +1,4 @@
-"""Assignment health: whether what is assigned and what is held agree.
+"""Holding health: whether what is assigned and what is held agree.
 
 The store keeps both in one database and every verb changes both in one transaction, so a mismatch is either a dead
 holder whose recovery nobody has written yet, which the next claim or monitor mends, or damage from outside.
@@ -25,7 +25,7 @@ class Mismatch(Record):
     problem: str
 
 
-class AssignmentHealth(Record):
+class HoldingHealth(Record):
     """The specification's check_assignment_health: counts of both sides, and every difference."""
 
     # Tasks that somebody holds under a live, accepted lease, and tasks that the board shows as in progress.
@@ -40,7 +40,7 @@ class AssignmentHealth(Record):
 
 
 @query(project_id=inputs.optional(inputs.ident))
-def check_assignment_health(tx: Transaction, *, project_id: str | None = None) -> AssignmentHealth | Refused:
+def check_holdings(tx: Transaction, *, project_id: str | None = None) -> HoldingHealth | Refused:
     """Compare what is assigned with what is held, task by task."""
     refused = load.unknown_project(tx, project_id)
     if refused is not None:
@@ -56,7 +56,7 @@ def check_assignment_health(tx: Transaction, *, project_id: str | None = None) -
             why = _problem(view)
             if why:
                 found[f"{project} {view.task.task_id}"] = Mismatch(task_id=view.task.task_id, problem=why)
-    return AssignmentHealth(
+    return HoldingHealth(
         persisted_assignments=counts["held"], kanban_assigned_tasks=counts["shown"], mismatches=tuple(found.values())
     )
 

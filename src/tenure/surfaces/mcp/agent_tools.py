@@ -202,7 +202,7 @@ async def ping(call: Call, given: dict[str, Any]) -> Answer:
     numbers = await call.node.call(observe.statistics)
     if isinstance(numbers, Refused):
         return numbers
-    checked = await call.node.call(health.check_assignment_health)
+    checked = await call.node.call(health.check_holdings)
     if isinstance(checked, Refused):
         return checked
     return {
@@ -212,7 +212,7 @@ async def ping(call: Call, given: dict[str, Any]) -> Answer:
     }
 
 
-def assignment_health(checked: health.AssignmentHealth) -> dict[str, Any]:
+def assignment_health(checked: health.HoldingHealth) -> dict[str, Any]:
     """The specification's counts, and what differs."""
     return {
         "healthy": checked.healthy,

@@ -98,8 +98,12 @@ class Caller:
             return self.incarnation
         if self.connection is None:
             return None
-        known = self.connection.incarnations.get(agent_id)
-        return await self.connection.arrive(agent_id) if known is None else known
+        spoken = self.connection.incarnations
+        if agent_id in spoken:
+            return spoken[agent_id]
+        # A connection that speaks for somebody and names another (by mistake, or to ask about it) is no new run of that
+        # one, and does not supersede it.
+        return None if spoken else await self.connection.arrive(agent_id)
 
     async def touched(self, agent_id: str) -> Touched | Refused:
         """Tell the engine that the agent is alive, as whom this sender speaks for."""

@@ -66,21 +66,27 @@ class Mount:
     def start(self, node: Node) -> None:
         """Begin to import the SDK; requests wait until it is there."""
         self._node = node
+        self._over = asyncio.Event()
         self._ready: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
         self._running = asyncio.create_task(self._run(), name="mcp")
 
     async def stop(self) -> None:
         """End every session. The node's end has been announced already."""
         if self._running is not None:
+            self._over.set()
             await asyncio.gather(self._running, return_exceptions=True)
 
     async def _run(self) -> None:
         try:
             server = await asyncio.to_thread(importlib.import_module, "tenure.surfaces.mcp.server")
-            manager = server.manager(server.Surface(_caller_of, self._tools))
+            surface = server.Surface(self._node, _caller_of, self._tools)
+            manager = server.manager(surface)
             async with manager.run():
                 self._ready.set_result(manager.handle_request)
                 await self._node.ending.wait()
+                surface.listening.close()
+                # Calls that were accepted are answered before their sessions end.
+                await self._over.wait()
         except Exception as error:
             log.exception("the MCP server ended")
             if not self._ready.done():

@@ -67,7 +67,7 @@ async def unassign_task(call: Call, given: dict[str, Any]) -> Answer:
 
 async def check_assignment_health(call: Call, given: dict[str, Any]) -> Answer:
     """Whether what is assigned and what is held agree."""
-    checked = await call.node.call(health.check_assignment_health, **_some(given, "project_id"))
+    checked = await call.node.call(health.check_holdings, **_some(given, "project_id"))
     return checked if isinstance(checked, Refused) else assignment_health(checked)
 
 

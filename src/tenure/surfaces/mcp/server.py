@@ -14,13 +14,17 @@ import mcp_types as types
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from tenure import __version__
 from tenure.core.errors import Refused, refuse
+from tenure.engine.agents import show_agent
 from tenure.engine.touch import touch
 from tenure.surfaces.mcp import reading, shown, toolsets
 from tenure.surfaces.mcp.call import Call, Caller
+from tenure.surfaces.mcp.news import News
+from tenure.surfaces.mcp.streams import StreamLinks
 from tenure.surfaces.mcp.tool import WORKER
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
+    from tenure.surfaces.http.node import Node
     from tenure.surfaces.mcp.tool import Tool
 
     Context = ServerRequestContext[Any, Any]
@@ -58,9 +63,11 @@ _WHOLE = {"resultType": "complete"}
 class Surface:
     """One MCP server: which tools it has, and how to tell who calls."""
 
-    def __init__(self, caller_of: Callable[[Context], Caller], tools: str = "agent") -> None:
+    def __init__(self, node: Node, caller_of: Callable[[Context], Caller], tools: str = "agent") -> None:
+        self._node = node
         self._caller_of = caller_of
         self._tools = tools
+        self.listening = ListenHandler(News(node))
         self.server: Server[Any] = Server(
             "tenure",
             version=__version__,
@@ -83,6 +90,7 @@ class Surface:
             on_read_resource=self._read_resource,  # type: ignore[arg-type]
             on_list_prompts=self._list_prompts,  # type: ignore[arg-type]
             on_get_prompt=self._get_prompt,  # type: ignore[arg-type]
+            on_subscriptions_listen=self._listen,
         )
         self.server.middleware.append(self._touching)
 
@@ -181,6 +189,24 @@ class Surface:
         if isinstance(text, Refused):
             raise MCPError(types.INVALID_PARAMS, text.message, shown.problem(text))
         return {**_WHOLE, "messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+
+    # -- streams of the newest protocol -----------------------------------------------------------------------------
+
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Tell what changes while the stream is open, which also proves that its agent lives."""
+        caller = self._caller_of(context)
+        agent_id = caller.named({})
+        if caller.connection is not None or not isinstance(agent_id, str):
+            # A connection has links of its own; of a stream that nobody's credential opened, nothing can be said.
+            return await self.listening(context, params)
+        known = await self._node.call(show_agent, agent_id=agent_id)
+        if isinstance(known, Refused):
+            return await self.listening(context, params)
+        spoken = {agent_id: caller.incarnation or known.agent.incarnation}
+        async with StreamLinks(self._node, lambda: spoken).held():
+            return await self.listening(context, params)
 
 
 def _input_schema(name: str) -> Mapping[str, Any] | None:

@@ -116,7 +116,7 @@ async def _serve(node: LocalNode, process: ProcessIdentity | None, environ: Mapp
     client = Parent(node, process)
     await _told(client, environ)
     caller = Caller(node, client)
-    surface = Surface(lambda context: caller, tools)
+    surface = Surface(node, lambda context: caller, tools)
     serving = asyncio.create_task(_speak(surface), name="stdio")
     watching = asyncio.create_task(client.watch(), name="parent")
     loop = asyncio.get_running_loop()
