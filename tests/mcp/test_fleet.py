@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from benchmarks.http import Served, tenure
-from benchmarks.mcp import fill, fleet, kept
+from benchmarks.mcp import connected, fill, fleet, kept, reopened
+from tests.http.serving import Server
 from tests.mcp.clients import drive
 
 AGENTS = 12
@@ -24,3 +26,20 @@ def test_fleet_of_agents_with_sessions_and_streams_loses_no_call(tmp_path: Path)
             assert kept(path) == told.answered
 
         drive(story())
+
+
+def test_server_that_stops_ends_its_streams_in_order(served: Server) -> None:
+    async def story() -> None:
+        line = await connected(served.port, modern=False)
+        stream = await reopened(line)
+        began = stream.send(b"")
+        stream.stream()
+        # The stream's head has come; its body goes on until somebody ends it.
+        await asyncio.wait([began], timeout=0.5)
+        assert not began.done()
+        await asyncio.to_thread(served.end)
+        status, _ = await began
+        assert status == 200
+
+    drive(story())
+    assert "ASGI callable" not in served.logged()
