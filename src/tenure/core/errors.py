@@ -52,6 +52,7 @@ CODES: dict[str, tuple[int, int, str]] = {
     "agent_not_found": (EXIT_NOT_FOUND, 404, "Register (or join) under this id first."),
     "lease_not_found": (EXIT_NOT_FOUND, 404, "Ask for the task's or the agent's present leases."),
     "receipt_not_found": (EXIT_NOT_FOUND, 404, "List the task's receipts."),
+    "handoff_not_found": (EXIT_NOT_FOUND, 404, "Show the task to see its handoffs."),
     "link_not_found": (EXIT_NOT_FOUND, 404, "Link up again; links end with the process that holds them."),
     "dependency_not_found": (EXIT_NOT_FOUND, 404, "Show the task to see what it depends on."),
     "repository_not_found": (EXIT_NOT_FOUND, 404, "Run it inside a git worktree that has a commit."),
