@@ -82,9 +82,10 @@ def test_save_every_kind_of_change_has_it_in_one_commit(source: Path) -> None:
     }
     assert shown(source, "a") == "changed\n"
     assert shown(source, "folder/new") == "new\n"
-    assert git(source, "diff", "--name-only", f"{REF}^", REF).split() == git(
-        source, "diff", "--name-only", "HEAD", REF
-    ).split()
+    assert (
+        git(source, "diff", "--name-only", f"{REF}^", REF).split()
+        == git(source, "diff", "--name-only", "HEAD", REF).split()
+    )
     assert git(source, "log", "-1", "--format=%an %s", REF).strip() == "a1 Uncommitted work of a1 on F001"
 
 
