@@ -75,6 +75,29 @@ def test_any_command_that_recovers_looks_after_it(scene: Scene) -> None:
     assert ok(saved.list_rescued(str(scene.bob)))
 
 
+def test_instructions_of_a_handoff_name_the_three_commands(scene: Scene) -> None:
+    scene.claimed()
+    scene.lapse()
+    taken = scene.taken()
+    name = ok(saved.find(str(scene.bob), "F001")).name
+    assert taken["instructions"] == f"git merge marcus/ada --no-edit\ngit log marcus/ada\ntenure rescue apply {name}"
+
+
+def test_release_saves_what_its_holder_leaves(scene: Scene) -> None:
+    scene.claimed()
+    scene.desk.ok("task", "release", "F001", "--agent", "ada", "-m", "Half done", folder=scene.ada)
+    assert ok(saved.find(str(scene.bob), "F001")).agent_id == "ada"
+
+
+def test_lost_holder_of_a_free_task_is_told_where_its_work_is(scene: Scene) -> None:
+    scene.claimed()
+    scene.lapse()
+    ran = scene.desk.run("task", "renew", "F001", "--agent", "ada", folder=scene.ada)
+    ref = ok(saved.find(str(scene.bob), "F001")).ref
+    assert ran.status == 6
+    assert f"Uncommitted work is saved in {ref}. Claim it again to go on." in ran.err
+
+
 def test_claim_says_where_files_are_that_were_not_saved(scene: Scene) -> None:
     scene.claimed()
     (scene.ada / ".env").write_text("KEY=1\n")

@@ -37,7 +37,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(start=START, steps=st.lists(STEP, max_size=10), attributes=st.sampled_from(["", "* text=auto eol=crlf\n"]))
 def test_rescue_then_apply_of_any_work_gives_the_identical_tree(
     start: dict[str, Any], steps: list[Any], attributes: str

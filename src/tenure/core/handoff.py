@@ -163,6 +163,13 @@ def merge_instructions(branch: str) -> str:
     return f"git merge {word} --no-edit\ngit log {word}"
 
 
+def with_rescue(instructions: str, facts: Mapping[str, Any]) -> str:
+    """The commands with the one that brings uncommitted work in, after those that bring in what it stands on."""
+    command = inline(str(facts.get("rescue_apply") or ""), ITEM_CHARS)
+    lines = instructions.splitlines()
+    return "\n".join([*lines, command]) if command and command not in lines else instructions
+
+
 def build(
     *,
     handoff_id: str,

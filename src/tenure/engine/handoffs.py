@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tenure.core import inputs
 from tenure.core.errors import Refused, refuse
+from tenure.core.handoff import with_rescue
 from tenure.core.model import Handoff
 from tenure.core.record import Record
 from tenure.engine import change, ledger, load, recovery
@@ -85,10 +86,11 @@ def attach_facts(
     merged = {**known, **added}
     look = 0 if looked else handoff.look
     text = json.dumps(merged, sort_keys=True, ensure_ascii=True)
-    tx.do("attach_facts", handoff_id=handoff_id, git=text, look=look, now_ms=tx.now_ms)
+    instructions = with_rescue(handoff.instructions, merged)
+    tx.do("attach_facts", handoff_id=handoff_id, git=text, instructions=instructions, look=look, now_ms=tx.now_ms)
     _note_rescue(tx, handoff, known, merged)
     _note_head(tx, handoff, merged)
-    return handoff.replace(git=text, look=look, looked_at_ms=tx.now_ms)
+    return handoff.replace(git=text, instructions=instructions, look=look, looked_at_ms=tx.now_ms)
 
 
 def _note_rescue(tx: Transaction, handoff: Handoff, known: dict[str, Any], facts: dict[str, Any]) -> None:

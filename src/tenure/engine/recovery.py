@@ -202,6 +202,7 @@ def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: 
         artifacts=tx.all("artifacts_of", task_key=task.key, limit=20),
     )
     tx.do("add_handoff", **handoff.as_dict())
+    tx.handed_over += 1
     post(tx, task, sender=ledger.SOURCE, kind="handoff", text=_summary(handoff))
     return task
 

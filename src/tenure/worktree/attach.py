@@ -114,8 +114,9 @@ def _attach(store: Store, look: Look, host: str, here: str = "") -> Handoff | Re
 
 def _own_repository(store: Store) -> str:
     """The repository that the store lies in, if it lies in one."""
-    folder = os.path.dirname(os.path.abspath(getattr(store, "path", "")))
-    return os.path.realpath(git_common_dir(folder, {}) or folder)
+    path = getattr(store, "path", "")
+    common = git_common_dir(os.path.dirname(os.path.abspath(path)), {}) if path else None
+    return os.path.realpath(common) if common else ""
 
 
 def look_at(look: Look, *, host: str, here: str = "", own: str = "") -> tuple[dict[str, Any], bool]:

@@ -110,7 +110,7 @@ def environment(owner: Owner, extra: Mapping[str, str] | None = None) -> dict[st
     else:
         kept = {"PATH": os.environ.get("PATH", os.defpath), "HOME": _home_of(owner.uid)}
     kept |= {"LC_ALL": "C", "LANGUAGE": "", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "false", "GIT_ASKPASS": "true"}
-    # A worktree whose parent folder is a repository of somebody else must not be taken for that one's.
+    # What is shown is what was committed, and nothing is fetched to show it.
     kept |= {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1"}
     return {**kept, **(extra or {})}
 

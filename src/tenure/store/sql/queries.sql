@@ -565,7 +565,8 @@ UPDATE handoffs SET look = 1 WHERE lease_id = :lease_id AND worktree <> '' AND s
     AND task_key = (SELECT l.task_key FROM leases l WHERE l.lease_id = :lease_id)
 
 -- name: attach_facts
-UPDATE handoffs SET git = :git, look = :look, looked_at_ms = :now_ms WHERE handoff_id = :handoff_id
+UPDATE handoffs SET git = :git, instructions = :instructions, look = :look, looked_at_ms = :now_ms
+WHERE handoff_id = :handoff_id
 
 -- name: set_evidence
 UPDATE tasks SET evidence = :evidence, silent_recoveries = 0 WHERE key = :key

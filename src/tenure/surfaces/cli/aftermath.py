@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def look_after(store: Store, refusal: Refused | None) -> Refused | None:
-    """Look at what recoveries of this command left, and at what a lost holder did since."""
+    """Look at what the holders left whose leases this command ended, and at what a lost one did since."""
     try:
-        if store.recoveries:
+        if store.handed_over:
             attach_waiting(store)
         lost = refusal.facts.get("your_lease") if refusal is not None and refusal.code == "lease_lost" else None
         handoff = attach_to_lease(store, str(lost)) if lost else None
@@ -37,6 +37,7 @@ def _with_rescue(refusal: Refused, handoff: Handoff) -> Refused:
     ref = json.loads(handoff.git or "{}").get("rescue_ref")
     if not ref or ref == refusal.facts.get("saved"):
         return refusal
-    said = f"Uncommitted work is saved in {ref}. "
-    head, stop, rest = refusal.next.partition("Ask for the next task.")
-    return refusal.replace(next=f"{head}{said}{stop}{rest}", facts={**refusal.facts, "saved": ref})
+    # Before the last sentence, which says what to do.
+    told, stop, last = refusal.next.rpartition(". ")
+    text = f"{told}{stop}Uncommitted work is saved in {ref}. {last}"
+    return refusal.replace(next=text, facts={**refusal.facts, "saved": ref})

@@ -91,12 +91,12 @@ class Context:
             self._store.close()
 
     def look_after(self, refusal: Refused | None) -> Any:
-        """After the commit: whoever recovered looks at what was left behind, and so does a holder that is told off.
+        """After the commit: whoever ended a lease looks at what was left behind, and so does one that lost its own.
 
         Answers the refusal, with where the caller's own work is now.
         """
         lost = refusal is not None and refusal.code == "lease_lost" and refusal.facts.get("your_lease")
-        if self._store is None or not (self._store.recoveries or lost):
+        if self._store is None or not (self._store.handed_over or lost):
             return refusal
         from tenure.surfaces.cli.aftermath import look_after
 
