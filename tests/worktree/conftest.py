@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,15 @@ class Scene:
             "handoff"
         ]
         return handoff
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that every user can reach, as pytest's own is not."""
+    folder = Path(tempfile.mkdtemp(prefix="tenure-open-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

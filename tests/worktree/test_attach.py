@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tenure.worktree import attach, saved
 from tests.engine.scene import events, thread
 from tests.support import ok, refused
 from tests.worktree.conftest import Scene
-from tests.worktree.repositories import commit, contents, git
+from tests.worktree.repositories import commit, committed, contents, git
 
 
 def store_of(scene: Scene) -> SqliteStore:
@@ -179,6 +180,49 @@ def test_monitor_leaves_worktrees_of_other_machines_alone(scene: Scene) -> None:
     rescuer = Rescuer(store, host="another")
     assert rescuer.tick() == 60
     assert ok(saved.list_rescued(str(scene.bob))) == []
+    store.close()
+
+
+def test_look_that_runs_out_of_time_is_left_to_the_monitor(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.claimed()
+    scene.lapse()
+    monkeypatch.setattr(attach, "TIMEOUT_S", 0.000_001)
+    facts = scene.taken()["git"]
+    assert isinstance(facts, dict)
+    assert "took longer" in facts["note"]
+    scene.desk.clock.advance(10)
+    store = store_of(scene)
+    rescuer = Rescuer(store)
+    rescuer.tick()
+    handoff = ok(observe.show_task(store, task_id="F001")).handoffs[0]
+    assert (facts_of(handoff)["rescue_files"], facts_of(handoff)["note"]) == (2, "")
+    store.close()
+
+
+def test_claim_in_the_lost_holders_own_folder_says_that_its_files_are_here(scene: Scene) -> None:
+    scene.claimed()
+    scene.lapse()
+    text = scene.desk.ok("task", "claim", "F001", "--agent", "bob", folder=scene.ada).out
+    assert "It worked in this very folder" in text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become somebody else")
+def test_superuser_looks_at_no_other_users_repository_on_an_agents_word(scene: Scene, open_path: Path) -> None:
+    private = committed(open_path / "private", a="one\n")
+    git(private, "checkout", "--quiet", "-b", "marcus/cid")
+    (private / "a").write_text("private\n")
+    for path in (private, *private.rglob("*")):
+        os.chown(path, 65_534, 65_534)
+    store = store_of(scene)
+    ok(agents.register(store, agent_id="cid", worktree=str(private), host=this_host()))
+    ok(claims.claim(store, task_id="F001", agent_id="cid", profile="cli"))
+    scene.lapse()
+    ok(recovery.advance(store))
+    ok(attach.attach_waiting(store))
+    facts = facts_of(ok(observe.show_task(store, task_id="F001")).handoffs[0])
+    assert set(facts) == {"note"}
+    assert "belongs to another user" in str(facts["note"])
+    assert not (private / ".git" / "refs" / "tenure").exists()
     store.close()
 
 

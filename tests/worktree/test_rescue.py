@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,15 +21,6 @@ REF = "refs/tenure/rescue/F001/7"
 def source(tmp_path: Path) -> Path:
     """A repository with a commit."""
     return committed(tmp_path / "source", a="one\n", b="two\n")
-
-
-@pytest.fixture
-def open_path() -> Iterator[Path]:
-    """A folder that every user can reach, as pytest's own is not."""
-    folder = Path(tempfile.mkdtemp(prefix="tenure-open-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def save(folder: Path, **more: object) -> Saved:

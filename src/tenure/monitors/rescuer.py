@@ -32,7 +32,7 @@ class Rescuer:
         self.looked = 0
 
     def tick(self) -> float:
-        done = attach_waiting(self._store, host=self._host, limit=AT_ONCE)
+        done = attach_waiting(self._store, host=self._host, limit=AT_ONCE, patient=True)
         if isinstance(done, Refused):
             raise MonitorFailure(done)
         self.looked += done

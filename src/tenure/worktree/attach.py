@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from tenure.core.errors import Refused
+from tenure.core.errors import Refused, refuse
 from tenure.core.handoff import is_pending
 from tenure.engine import handoffs
 from tenure.engine.agents import show_agent
@@ -31,19 +31,23 @@ if TYPE_CHECKING:
     from tenure.store.store import Store
     from tenure.worktree.trees import Tree
 
-# Of one call of git, while somebody waits for the answer.
+# Of one call of git, while somebody waits for the answer; and where nobody does.
 TIMEOUT_S = 10.0
+PATIENT_S = 120.0
 NAMED_AT_MOST = 100
 NAME_CHARS = 300
 
 
-def attach_waiting(store: Store, *, host: str | None = None, limit: int = 8) -> int | Refused:
-    """Look at everything on this machine that waits to be looked at, a bounded number at once; says how many."""
+def attach_waiting(store: Store, *, host: str | None = None, limit: int = 8, patient: bool = False) -> int | Refused:
+    """Look at everything on this machine that waits to be looked at, a bounded number at once; says how many.
+
+    A look that ran out of time is left to somebody patient, such as a monitor.
+    """
     waiting = handoffs.handoffs_to_look_at(store, host=host or this_host(), limit=limit)
     if isinstance(waiting, Refused):
         return waiting
     for look in waiting:
-        attached = _attach(store, look, host or this_host())
+        attached = _attach(store, look, host or this_host(), patient=patient)
         if isinstance(attached, Refused):
             return attached
     return len(waiting)
@@ -107,8 +111,8 @@ def tree_for(
     )
 
 
-def _attach(store: Store, look: Look, host: str, here: str = "") -> Handoff | Refused:
-    seen, looked = look_at(look, host=host, here=here, own=_own_repository(store))
+def _attach(store: Store, look: Look, host: str, here: str = "", patient: bool = False) -> Handoff | Refused:
+    seen, looked = look_at(look, host=host, here=here, own=_own_repository(store), patient=patient)
     return handoffs.attach_facts(store, handoff_id=look.handoff.handoff_id, facts=seen, looked=looked)
 
 
@@ -119,27 +123,36 @@ def _own_repository(store: Store) -> str:
     return os.path.realpath(common) if common else ""
 
 
-def look_at(look: Look, *, host: str, here: str = "", own: str = "") -> tuple[dict[str, Any], bool]:
+def look_at(
+    look: Look, *, host: str, here: str = "", own: str = "", patient: bool = False
+) -> tuple[dict[str, Any], bool]:
     """What can be seen of a lost holder, and whether this was all that anybody could see."""
-    handoff, notes = look.handoff, []
+    handoff, timeout_s = look.handoff, PATIENT_S if patient else TIMEOUT_S
     place, elsewhere = _place(handoff, host)
-    if elsewhere:
-        notes.append(elsewhere)
+    notes = [elsewhere] if elsewhere else []
     seen: dict[str, Any] = {}
+    in_time = True
     if place:
-        saved = _rescue(look, place, own)
-        seen, why = saved if isinstance(saved, tuple) else ({}, saved)
-        notes += [why] if why else []
+        saved = _rescue(look, place, own, timeout_s)
+        if isinstance(saved, Refused):
+            notes.append(saved.message)
+            in_time = patient or saved.facts.get("reason") != "timeout"
+            # Whoever may not save what is there may not tell of its commits either.
+            place = "" if saved.code == "not_permitted" else place
+        else:
+            seen = _rescue_facts(look, saved)
+    if here and place and os.path.realpath(here) == os.path.realpath(place):
+        notes.append("It worked in this very folder: what it did not commit is still here, among your own changes.")
     folder = place or here
     if folder:
         branch = shown.show(
-            folder, handoff.previous_agent_branch or "", base=look.settings.base_branch, timeout_s=TIMEOUT_S
+            folder, handoff.previous_agent_branch or "", base=look.settings.base_branch, timeout_s=timeout_s
         )
         notes += branch.pop("notes", [])
         seen.update(branch)
     # Set even when there is nothing to say, so that a note of an earlier look does not outlive its reason.
     seen["note"] = _plain("\n".join(dict.fromkeys(notes)), 1_000)
-    return seen, handoff.host in (host, "")
+    return seen, in_time and handoff.host in (host, "")
 
 
 def _place(handoff: Handoff, host: str) -> tuple[str, str]:
@@ -154,29 +167,29 @@ def _place(handoff: Handoff, host: str) -> tuple[str, str]:
     return handoff.worktree, ""
 
 
-def _rescue(look: Look, place: str, own: str) -> tuple[dict[str, Any], str] | str:
-    """The facts about uncommitted work, and a note if there is one; or only why there are none."""
+def _rescue(look: Look, place: str, own: str, timeout_s: float) -> Saved | Refused:
+    """Save what is uncommitted; refused where it cannot be seen."""
     handoff, settings = look.handoff, look.settings
     try:
-        git = Git(place, timeout_s=TIMEOUT_S)
+        git = Git(place, timeout_s=timeout_s)
         common = git.ask("rev-parse", "--path-format=absolute", "--git-common-dir").text.removesuffix("\n")
     except GitFailed as failed:
-        return failed.refusal.message
+        return failed.refusal
     if git.owner.switch and os.path.realpath(common) != own:
         # Agents name their folder themselves: the superuser looks at no other user's repository on their word.
-        return f"{place} belongs to another user and is not in this store's repository, so that it was not looked at."
+        message = (
+            f"{place} belongs to another user and is not in this store's repository, so that it was not looked at."
+        )
+        return refuse("not_permitted", message, path=place)
     caps = Caps(file_bytes=settings.rescue_file_mb << 20, total_bytes=settings.rescue_total_mb << 20)
-    saved = save(
+    return save(
         place,
         task_id=look.task_id,
         token=handoff.token,
         agent_id=handoff.recovered_from_agent,
         caps=caps,
-        timeout_s=TIMEOUT_S,
+        timeout_s=timeout_s,
     )
-    if isinstance(saved, Refused):
-        return saved.message
-    return _rescue_facts(look, saved), ""
 
 
 def _rescue_facts(look: Look, saved: Saved) -> dict[str, Any]:
