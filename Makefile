@@ -21,10 +21,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http soak lock clean
+.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http bench-mcp conformance soak lock clean
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv from requirements.lock (does nothing when it is up to date)
 
@@ -68,6 +68,13 @@ bench-cli: $(STAMP) ## Measure whole commands against Python's own start
 # As a module: a script in benchmarks/ would stand in for the standard library's http.
 bench-http: $(STAMP) ## Measure the HTTP surface against a bare ASGI application
 	$(BIN)/python -m benchmarks.http
+
+# Needs the network once: the npm packages are kept in the user's cache.
+conformance: $(STAMP) ## Run the protocol's conformance suites and inspector against the MCP server (ARGS="ping caching")
+	$(BIN)/python tools/conformance.py $(ARGS)
+
+bench-mcp: $(STAMP) ## Measure the MCP server against a bare one of the same SDK, and 200 agents at once
+	$(BIN)/python -m benchmarks.mcp $(ARGS)
 
 soak: $(STAMP) ## Run 20,000 tasks through a fleet of 32 while the server is killed twice
 	$(BIN)/python -m tests.http.fleet

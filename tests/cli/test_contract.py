@@ -66,7 +66,7 @@ WORDS = {
     "completion": "bash",
 }
 # These run until they are stopped; their own tests start them.
-ENDLESS = {"up", "worker"}
+ENDLESS = {"up", "worker", "mcp"}
 STORELESS = {"init", "prime", "tour", "completion"}
 # These work on a git repository, which the scene is not: tests/worktree/test_cli.py has them.
 IN_GIT = {command.path for command in COMMANDS if command.path.startswith(("worktree ", "rescue "))}

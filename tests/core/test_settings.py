@@ -15,8 +15,10 @@ from tenure.config import load_file, settings_from_file, ttl_from_environment
 from tenure.core.errors import Refused
 from tenure.core.settings import (
     DEFAULTS,
+    DESIGN_RULES,
     LEASE_RULES,
     TENURE_RULES,
+    DesignSettings,
     Settings,
     TaskLeaseSettings,
     as_document,
@@ -128,7 +130,8 @@ def test_defaults_of_our_own_section_are_as_designed() -> None:
 
 def test_rules_cover_every_setting() -> None:
     assert set(LEASE_RULES) == set(TaskLeaseSettings._fields)
-    assert {*TENURE_RULES, "task_lease", "profiles", "task_types"} == set(Settings._fields)
+    assert {*TENURE_RULES, "task_lease", "design", "profiles", "task_types"} == set(Settings._fields)
+    assert set(DESIGN_RULES) == set(DesignSettings._fields)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +191,7 @@ EVERYTHING: dict[str, Any] = {
         "receiptgate_poll_s": 30,
         "foreign_receipts": True,
     },
+    "design": {"command": "designer -v", "timeout_s": 30, "retries": 0},
     "profiles": {"batch": {"base": "worker", "ttl_s": 120, "max_attempts": None}},
     "task_types": {"code.generate": {"lease_duration_s": 1800}},
 }

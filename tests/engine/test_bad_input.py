@@ -314,6 +314,8 @@ def test_call_verb_with_an_unknown_name_says_what_is_unknown(world: World, name:
             # A first claim registers, an operator needs no registration, and a look at nothing shows nothing.
             assert (name, argument) in {
                 ("briefing", "agent_id"),
+                ("task_context", "agent_id"),
+                ("prospects", "agent_id"),
                 ("why", "agent_id"),
                 ("offer", "agent_id"),
                 ("claim_next", "agent_id"),

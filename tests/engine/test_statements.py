@@ -111,7 +111,9 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     "add_dependency": (13, lambda s: partial(dependencies.add_dependency, s, task_id="FREE", needs="HELD")),
     "remove_dependency": (9, lambda s: partial(dependencies.remove_dependency, s, task_id="LATER", needs="HELD")),
     "register": (7, lambda s: partial(agents.register, s, agent_id="A2")),
+    "arrive": (6, lambda s: partial(agents.arrive, s, agent_id="A2")),
     "depart": (10, lambda s: partial(agents.depart, s, agent_id="A1")),
+    "hear": (12, lambda s: partial(notes.hear, s, agent_id="A2", task_id="HELD")),
     "link_up": (9, lambda s: partial(agents.link_up, s, agent_id="A1")),
     "link_down": (
         12,

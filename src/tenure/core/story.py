@@ -95,6 +95,9 @@ SENTENCES: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "server_started": _fixed("server {server} started; lifted {lifted} leases"),
     "receipt_parked": _fixed("the gate refused receipt {receipt_id} for good, which is parked: {reason}"),
     "gate_refused": _fixed("receipt {receipt_id} of {agent}, read at the gate, could not be applied: {reason}"),
+    "design_started": _fixed("the design program was started (attempt {attempt} of {of})"),
+    "design_failed": _fixed("the design program failed (attempt {attempt} of {of}): {error}"),
+    "design_substituted": _fixed("the built-in brief took the place of the design document: {error}"),
     "project_created": _fixed("project {project} created"),
     "configured": lambda agent, data: f"settings of {data['project'] or 'the store'} changed",
 }

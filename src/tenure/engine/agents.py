@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tenure.core.settings import Settings
     from tenure.store.store import Transaction
 
+# How often a poll is written down as a sign of its agent's life.
+SEEN_EVERY_MS = 1_000
 LINK_KINDS = ("run", "mcp", "server", "stream")
 
 
@@ -135,20 +137,36 @@ def present(tx: Transaction, agent: Agent, worktree: str, host: str, branch: str
     """Write a claimant down as present, where it works; this registers one that is new."""
     new = agent.seen_at_ms == 0
     before = (agent.worktree, agent.host, agent.branch)
+    # A folder's name means nothing without its machine, so that the two change together.
+    after = (worktree or agent.worktree, host if worktree else agent.host, branch or agent.branch)
+    moved = before != after
+    if not (new or moved) and agent.state == "present" and tx.now_ms - agent.seen_at_ms < SEEN_EVERY_MS:
+        return agent
     agent = agent.replace(
         state="present",
         seen_at_ms=tx.now_ms,
-        worktree=worktree or agent.worktree,
-        # A folder's name means nothing without its machine, so that the two change together.
-        host=host if worktree else agent.host,
-        branch=branch or agent.branch,
+        worktree=after[0],
+        host=after[1],
+        branch=after[2],
     )
-    if new or before != (agent.worktree, agent.host, agent.branch):
+    if new or moved:
         tx.do("save_agent", **agent.as_dict())
     else:
         tx.do("see_agent", agent_id=agent.agent_id, now_ms=tx.now_ms)
     if new:
         change.record(tx, "registered", agent_id=agent.agent_id, incarnation=agent.incarnation)
+    return agent
+
+
+@verb(agent_id=inputs.ident)
+def arrive(tx: Transaction, *, agent_id: str) -> Agent | Refused:
+    """A new connection speaks for a known agent: it begins a new incarnation, and older ones are superseded."""
+    known = known_agent(tx, agent_id, None)
+    if isinstance(known, Refused):
+        return known
+    agent = known.replace(incarnation=known.incarnation + 1, state="present", seen_at_ms=tx.now_ms)
+    tx.do("save_agent", **agent.as_dict())
+    change.record(tx, "registered", agent_id=agent_id, incarnation=agent.incarnation)
     return agent
 
 

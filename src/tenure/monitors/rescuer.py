@@ -29,13 +29,21 @@ class Rescuer:
     def __init__(self, store: Store, host: str | None = None) -> None:
         self._store = store
         self._host = host
+        self._closing = False
         self.looked = 0
 
     def tick(self) -> float:
-        done = attach_waiting(self._store, host=self._host, limit=AT_ONCE, patient=True)
-        if isinstance(done, Refused):
-            raise MonitorFailure(done)
-        self.looked += done
-        if done == AT_ONCE:
-            return 0.0
-        return SOON_S if done else EVERY_S
+        before = self.looked
+        # One at a time, so that a server that stops waits for one look at most.
+        while not self._closing and self.looked < before + AT_ONCE:
+            done = attach_waiting(self._store, host=self._host, limit=1, patient=True)
+            if isinstance(done, Refused):
+                raise MonitorFailure(done)
+            if not done:
+                return SOON_S if self.looked > before else EVERY_S
+            self.looked += done
+        return 0.0
+
+    def close(self) -> None:
+        """End the tick under way after the look that it is at."""
+        self._closing = True

@@ -95,6 +95,13 @@ def _command(path: str, run: str, summary: str, *examples: str, **more: object) 
     return Command(path=path, run=HERE + run, summary=summary, examples=examples, **more)  # type: ignore[arg-type]
 
 
+_TOOLS = Option(
+    name="--tools",
+    value="SET",
+    help="Which MCP tools: agent (the default), worker, or all.",
+    choices=("agent", "worker", "all"),
+)
+
 COMMANDS: tuple[Command, ...] = (
     _command(
         "init",
@@ -642,8 +649,19 @@ description), after (or depends_on, blocked_by), priority, kind, requires, statu
             Option(name="--host", value="HOST", help="Where to listen (default 127.0.0.1)."),
             Option(name="--port", value="PORT", help="The port (default 7420; 0 for any free one).", kind="int"),
             Option(name="--tokens", value="FILE", help="Tokens to demand; needed to listen beyond this machine."),
+            _TOOLS,
         ),
         aliases=("serve", "server"),
+    ),
+    _command(
+        "mcp",
+        "mcp:mcp",
+        "Speak MCP on standard input and output, for a coding agent that starts it.",
+        "tenure mcp",
+        "tenure mcp --tools all",
+        options=(_TOOLS,),
+        notes="""It works on the store itself and needs no server. TENURE_AGENT says which agent is meant when a call
+does not, TENURE_INCARNATION which run of it (tenure run sets both).""",
     ),
     _command(
         "worker",
