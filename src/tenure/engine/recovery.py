@@ -196,12 +196,15 @@ def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: 
         reason=reason,
         prefix=settings.branch_prefix,
         branch=agent.branch if agent else "",
+        worktree=agent.worktree if agent else "",
+        host=agent.host if agent else "",
         handoff_hours=settings.handoff_hours,
         attempts=attempts,
         decisions=tx.all("decisions_of", task_key=task.key, limit=20),
         artifacts=tx.all("artifacts_of", task_key=task.key, limit=20),
     )
     tx.do("add_handoff", **handoff.as_dict())
+    tx.handed_over += 1
     post(tx, task, sender=ledger.SOURCE, kind="handoff", text=_summary(handoff))
     return task
 

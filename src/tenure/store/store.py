@@ -109,6 +109,8 @@ class Transaction:
         self.memory = Memory() if memory is None else memory
         # (agent_id, task_id) of every recovery made here; told to on_recovery_callback after the commit.
         self.recovered: list[tuple[str, str]] = []
+        # How many handoffs were written here.
+        self.handed_over = 0
         self._settled = 0
 
     def one(self, query: str, **values: Any) -> Row | None:
@@ -209,6 +211,8 @@ class Store:
     """Base of the stores: what they share is how a committed transaction's recoveries are told."""
 
     on_recovery_callback: RecoveryCallback | None = None
+    # How many handoffs this store's transactions wrote: whoever wrote one looks at what was left behind.
+    handed_over: int = 0
     # The time of the last transaction, by which its answer is to be read ("expires in 10m").
     answered_at_ms: int = 0
 
@@ -226,6 +230,7 @@ class Store:
 
     def tell(self, transaction: Transaction) -> None:
         """Call the embedding hook for every committed recovery. Its errors are its own: the recovery stands."""
+        self.handed_over += transaction.handed_over
         if self.on_recovery_callback is None:
             return
         for agent_id, task_id in transaction.recovered:

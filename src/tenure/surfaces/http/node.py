@@ -21,7 +21,7 @@ from tenure.store.store import StoreFault
 from tenure.surfaces.http.polls import Polls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tenure.engine.verb import Verb
     from tenure.store.runner import Job
@@ -40,6 +40,9 @@ log = logging.getLogger("tenure.http")
 
 class Node:
     """The parts of a running server."""
+
+    # Where the one client of this node works (worktree, host, branch), if it has one client and that is known.
+    place: Mapping[str, str] = {}
 
     def __init__(self, store: SqliteStore, server_id: str | None) -> None:
         self.store = store

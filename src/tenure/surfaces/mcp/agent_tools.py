@@ -9,7 +9,7 @@ from tenure.core.errors import Refused
 from tenure.core.ids import id_fault
 from tenure.engine import agents, endings, explain, health, liveness, notes, observe
 from tenure.surfaces import shapes
-from tenure.surfaces.mcp import shown
+from tenure.surfaces.mcp import left_behind, shown
 from tenure.surfaces.mcp.tool import ANYTHING, NUMBER, OBJECT, OBJECTS, TEXT, TEXTS, WHOLE, Tool, one_of, whole_if_equal
 from tenure.surfaces.mcp.waiting import next_task
 
@@ -28,6 +28,7 @@ async def register_agent(call: Call, given: dict[str, Any]) -> Answer:
     """Begin a new incarnation of the agent, or keep the one this connection was told to speak for."""
     connection = call.caller.connection
     asked = {name: given[name] for name in ("name", "role", "skills", "project_id") if given.get(name) is not None}
+    asked.update(call.node.place)
     if call.agent_id is not None:
         asked["agent_id"] = call.agent_id
     # A connection that speaks for the agent already goes on as the same run, unless a newer one has begun.
@@ -59,6 +60,7 @@ async def request_next_task(call: Call, given: dict[str, Any]) -> Answer:
     skills = [skill for skill in known.agent.skills.split("\n") if id_fault(skill) is None]
     asked = {
         **speaker,
+        **call.node.place,
         "profile": "agent",
         "resume": True,
         "capabilities": skills or None,
@@ -67,6 +69,7 @@ async def request_next_task(call: Call, given: dict[str, Any]) -> Answer:
     given_task = await next_task(call, asked, wait_s)
     if isinstance(given_task, Refused | dict):
         return given_task
+    await left_behind.look(call.node, given_task)
     lease = given_task.lease
     context = await call.node.call(
         explain.task_context, task_id=lease.task_id, project_id=lease.project_id, agent_id=lease.agent_id

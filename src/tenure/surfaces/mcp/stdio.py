@@ -103,12 +103,14 @@ class Parent(Connection):
                 log.warning("the link's end was not written: %s", ended.message)
 
 
-def run(store: SqliteStore, environ: Mapping[str, str], tools: str) -> None:
-    """Serve until the input ends, the client is gone, or a signal."""
+def run(store: SqliteStore, environ: Mapping[str, str], tools: str, place: Mapping[str, str]) -> None:
+    """Serve until the input ends, the client is gone, or a signal. `place` is where the client works."""
     parent = identity.of_process(os.getppid())
     # Standard output is the protocol's: whatever is to be said goes to standard error.
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    asyncio.run(_serve(LocalNode(store), parent, environ, tools))
+    node = LocalNode(store)
+    node.place = place
+    asyncio.run(_serve(node, parent, environ, tools))
 
 
 async def _serve(node: LocalNode, process: ProcessIdentity | None, environ: Mapping[str, str], tools: str) -> None:
