@@ -8,10 +8,11 @@ preview, rescued files) is attached right after, by whoever can see the worktree
     merge         "clean" or "conflicts"; `conflicts` lists the paths
     head          the branch's head
     rescue_ref    the ref that holds uncommitted work; `rescue_apply` is the command that brings it in
-    output_tail   the last lines the process printed
+    output_tail   the last lines it printed, if they were found in its worktree
     note          why something above is missing
 
-All keys are optional, and null means that nobody has looked yet.
+All keys are optional, and null means that nobody has looked yet. How the process ended and what it printed last stand
+beside it in `exited` and `output_tail`: whoever watched the process knows them, and needs no git.
 
 The text goes into the next agent's instructions, and much of it was written by another agent. Such words are data. They
 are quoted: every line starts with "> ", control characters are gone, the length is bounded. A line that does not start
@@ -170,6 +171,8 @@ def build(
     attempts: int,
     decisions: Sequence[Mapping[str, Any]],
     artifacts: Sequence[Mapping[str, Any]],
+    exited: str = "",
+    output_tail: str = "",
 ) -> Handoff:
     """The handoff of a lease that ends now. What git shows is attached later."""
     # Imported late, here and in `_loads`: json brings the re module, and a claim without a handoff needs neither.
@@ -194,6 +197,8 @@ def build(
         last_message=lease.message,
         decisions=json.dumps([dict(item) for item in decisions]),
         artifacts=json.dumps([dict(item) for item in artifacts]),
+        exited=exited,
+        output_tail=output_tail,
     )
 
 
@@ -228,6 +233,8 @@ def render(handoff: Handoff, earlier: Sequence[Handoff] = ()) -> str:
         _takeover(handoff),
         DATA_NOTICE,
         *_git_paragraphs(handoff),
+        _with_heading("How its process ended:", quote_list([handoff.exited])),
+        _with_heading("The last lines it printed:", quote(handoff.output_tail, TAIL_CHARS, TAIL_LINES, tail=True)),
         *made_paragraphs(_list(handoff.decisions), _list(handoff.artifacts), agent=handoff.recovered_from_agent),
         _with_heading("Its last message:", quote(handoff.last_message)),
         _earlier(earlier),

@@ -117,6 +117,8 @@ def handoff(value: Handoff) -> dict[str, Any]:
         "decisions": json.loads(value.decisions),
         "artifacts": json.loads(value.artifacts),
         "git": json.loads(value.git) if value.git else None,
+        "exited": value.exited,
+        "output_tail": value.output_tail,
     }
 
 

@@ -27,6 +27,8 @@ def join(context: Context) -> Result:
             role=context.get("role", ""),
             skills=context.get("skill", []),
             profile="cli",
+            # Inside `tenure run` this keeps the run; anywhere else joining begins one.
+            **context.run_of(named or ""),
             worktree=context.worktree(),
             **context.branch(),
             **context.project(),
@@ -116,7 +118,8 @@ def leave(context: Context) -> Result:
         for lease in held:
             named = {"task_id": lease.task_id, "project_id": lease.project_id}
             must(send_message(context.store, text=message, sender=agent_id, **named))
-    agent = must(depart(context.store, agent_id=agent_id, reason=clean(message, 200) or "left"))
+    run = context.run_of(agent_id)
+    agent = must(depart(context.store, agent_id=agent_id, **run, reason=clean(message, 200) or "left"))
     left = f"{agent.agent_id} has left"
     tasks = ", ".join(lease.task_id for lease in held)
     return Result(data=shapes.agent(agent), lines=[f"{left}; on offer now: {tasks}." if tasks else f"{left}."])
