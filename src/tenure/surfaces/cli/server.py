@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tenure.surfaces.cli.context import Context
 
 PORT = 7420
+DEFAULT_URL = f"http://127.0.0.1:{PORT}"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
