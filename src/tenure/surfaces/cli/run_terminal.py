@@ -116,13 +116,14 @@ class OnTerminal(Child):
         kind, number = [*self._read_word().split(), "", ""][:2]
         if kind == "stopped":
             self._suspend()
-        elif kind == "exited":
+            return
+        self._selector.unregister(self._told)
+        if kind == "exited":
             self._ended = Ending(status=int(number))
         elif kind == "killed":
             self._ended = Ending(signal=int(number))
         else:
             # The leader itself was killed, and its terminal with it: the program was hung up.
-            self._selector.unregister(self._told)
             self._await_unled()
 
     def _await_unled(self) -> None:
