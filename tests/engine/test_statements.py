@@ -18,6 +18,7 @@ from tenure.engine import (
     claims,
     dependencies,
     endings,
+    handoffs,
     links,
     liveness,
     notes,
@@ -56,6 +57,13 @@ def lapsed(store: SqliteStore) -> Act:
     return partial(recovery.advance, store, limit=1)
 
 
+def handed_over(store: SqliteStore) -> Act:
+    """What was seen of a holder that gave its task back."""
+    ok(endings.release(store, task_id="HELD", agent_id="A1", message="Over to you."))
+    handoff = ok(observe.show_task(store, task_id="HELD")).handoffs[0]
+    return partial(handoffs.attach_facts, store, handoff_id=handoff.handoff_id, facts={"output_tail": "Killed."})
+
+
 # verb, or verb and case: the most statements of its ordinary path (BEGIN, the clock and COMMIT are three of them), and
 # how to make the call on the fleet below.
 PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
@@ -84,6 +92,7 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     ),
     "advance": (5, lambda s: partial(recovery.advance, s)),
     "advance recovers": (23, lapsed),
+    "attach_facts": (5, handed_over),
     "log_decision": (11, lambda s: partial(notes.log_decision, s, task_id="HELD", agent_id="A1", decision="Yes.")),
     "log_artifact": (
         12,

@@ -62,6 +62,13 @@ class Settings(Record):
     return_window_s: int = 600
     idempotency_hours: float = 24.0
     branch_prefix: str = "marcus/"
+    # What agents' branches begin from and go to; empty: the branch of the main worktree.
+    base_branch: str = ""
+    # The folder that holds the agents' worktrees, relative to the repository; empty: <repository>.worktrees beside it.
+    worktree_path: str = ""
+    # The largest file that a rescue saves, and the most that it saves at all.
+    rescue_file_mb: int = 20
+    rescue_total_mb: int = 200
     reserved_owner: str = "Marcus"
     # Where escalations go; empty means the task's principal_ai.
     supervisor: str = ""
@@ -108,6 +115,10 @@ TENURE_RULES: dict[str, Rule] = {
     "return_window_s": ("count", 0, _WEEK_S),
     "idempotency_hours": ("positive", 0, 8760),
     "branch_prefix": ("text", 0, 0),
+    "base_branch": ("text", 0, 0),
+    "worktree_path": ("text", 0, 0),
+    "rescue_file_mb": ("count", 0, 10_000),
+    "rescue_total_mb": ("count", 0, 1_000_000),
     "reserved_owner": ("text", 0, 0),
     "supervisor": ("text", 0, 0),
     "quarantine_after": ("count", 1, 1000),
@@ -335,6 +346,11 @@ def _bad_name(settings: Settings) -> Refused | None:
     if not is_branch_prefix(settings.branch_prefix):
         wanted = "the beginning of a git branch name, such as marcus/"
         return wrong_type("tenure.branch_prefix", settings.branch_prefix, wanted)
+    if settings.base_branch and not is_branch_prefix(settings.base_branch + "/"):
+        return wrong_type("tenure.base_branch", settings.base_branch, "empty or a git branch, such as main")
+    path = settings.worktree_path
+    if not path.isprintable() or len(path) > 1024:
+        return wrong_type("tenure.worktree_path", path, "empty or a folder")
     wanted = "an id (letters, digits and . _ - + @, at most 128)"
     if id_fault(settings.reserved_owner) is not None:
         return wrong_type("tenure.reserved_owner", settings.reserved_owner, wanted)

@@ -73,6 +73,7 @@ SENTENCES: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "offer_expired": _fixed("the offer to {agent} was not accepted in time"),
     "recovered": lambda agent, data: f"recovered from {agent} ({data['reason']}): {recovery_numbers(data)}",
     "timer_failed": _fixed("looking at it failed and is tried again: {error}"),
+    "rescued": _fixed("uncommitted work of {agent} was saved: {files} files in {ref}"),
     "returned": lambda agent, data: f"{agent} proved to be alive {_s(data['after_ms'] / 1000)} after its recovery",
     "healed": _fixed("{agent} came back and took the task up again ({note})"),
     "released": _with_message("released by {agent}"),

@@ -39,6 +39,7 @@ LINK_KINDS = ("run", "mcp", "server", "stream")
     profile=inputs.optional(inputs.ident),
     incarnation=CALLER["incarnation"],
     worktree=inputs.text(4096, one_line=True),
+    host=inputs.text(256, one_line=True),
     branch=inputs.text(256, one_line=True),
 )
 def register(
@@ -52,6 +53,7 @@ def register(
     profile: str | None = None,
     incarnation: int | None = None,
     worktree: str = "",
+    host: str = "",
     branch: str = "",
 ) -> Agent | Refused:
     """Register an agent, or begin a new incarnation of a known one. Passing the present incarnation keeps it.
@@ -85,6 +87,7 @@ def register(
         profile=profile,
         incarnation=number,
         worktree=worktree or (known.worktree if known else ""),
+        host=host if worktree or known is None else known.host,
         branch=branch or (known.branch if known else settings.branch_prefix + agent_id),
         registered_at_ms=known.registered_at_ms if known else tx.now_ms,
         seen_at_ms=tx.now_ms,
@@ -128,17 +131,19 @@ def ensure_agent(
     )
 
 
-def present(tx: Transaction, agent: Agent, worktree: str, branch: str) -> Agent:
+def present(tx: Transaction, agent: Agent, worktree: str, host: str, branch: str) -> Agent:
     """Write a claimant down as present, where it works; this registers one that is new."""
     new = agent.seen_at_ms == 0
-    moved = worktree not in ("", agent.worktree)
+    before = (agent.worktree, agent.host, agent.branch)
     agent = agent.replace(
         state="present",
         seen_at_ms=tx.now_ms,
         worktree=worktree or agent.worktree,
+        # A folder's name means nothing without its machine, so that the two change together.
+        host=host if worktree else agent.host,
         branch=branch or agent.branch,
     )
-    if new or moved:
+    if new or before != (agent.worktree, agent.host, agent.branch):
         tx.do("save_agent", **agent.as_dict())
     else:
         tx.do("see_agent", agent_id=agent.agent_id, now_ms=tx.now_ms)
@@ -303,7 +308,8 @@ def _without_the_dead(tx: Transaction, dead: Link, others: list[Link]) -> list[L
     """The links to other processes. Those that watch the one that died have nothing left to see, and end with it."""
     left = []
     for other in others:
-        if dead.pid and _process(other) == _process(dead):
+        # A pid alone names no process.
+        if dead.pid_ns and dead.start_ticks and _process(other) == _process(dead):
             tx.do("end_link", link_id=other.link_id, state="down" if other.weak else "dead")
         else:
             left.append(other)

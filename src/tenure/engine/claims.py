@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         idempotency_key: str | None
         server_id: str | None
         worktree: str
+        host: str
         branch: str
 
 
@@ -80,6 +81,7 @@ CLAIMANT = {
     "idempotency_key": inputs.key,
     "server_id": inputs.optional(inputs.ident),
     "worktree": inputs.text(4096, one_line=True),
+    "host": inputs.text(256, one_line=True),
     "branch": inputs.text(256, one_line=True),
 }
 
@@ -96,8 +98,9 @@ class Claimant(Record):
     capabilities: Sequence[str] | None = None
     idempotency_key: str | None = None
     server_id: str | None = None
-    # Where the agent works, so that a later command from there knows who it is.
+    # Where the agent works, so that a later command from there knows who it is, and what it leaves there is saved.
     worktree: str = ""
+    host: str = ""
     branch: str = ""
 
 
@@ -258,7 +261,8 @@ def _request(tx: Transaction, asked: Claimant, project_id: str | None = None) ->
 
 def _present(tx: Transaction, request: Request) -> Request:
     """The request of a claimant that is written down as present."""
-    return request.replace(agent=present(tx, request.agent, request.asked.worktree, request.asked.branch))
+    asked = request.asked
+    return request.replace(agent=present(tx, request.agent, asked.worktree, asked.host, asked.branch))
 
 
 def _key(request: Request, verb_name: str, **arguments: Any) -> idempotency.Key | None:

@@ -198,6 +198,8 @@ def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: 
         reason=reason,
         prefix=settings.branch_prefix,
         branch=agent.branch if agent else "",
+        worktree=agent.worktree if agent else "",
+        host=agent.host if agent else "",
         handoff_hours=settings.handoff_hours,
         attempts=attempts,
         decisions=tx.all("decisions_of", task_key=task.key, limit=20),

@@ -146,6 +146,8 @@ class Store:
     """Base of the stores: what they share is how a committed transaction's recoveries are told."""
 
     on_recovery_callback: RecoveryCallback | None = None
+    # How many recoveries this store's transactions made: whoever recovered looks at what was left.
+    recoveries: int = 0
     # The time of the last transaction, by which its answer is to be read ("expires in 10m").
     answered_at_ms: int = 0
 
@@ -163,6 +165,7 @@ class Store:
 
     def tell(self, transaction: Transaction) -> None:
         """Call the embedding hook for every committed recovery. Its errors are its own: the recovery stands."""
+        self.recoveries += len(transaction.recovered)
         if self.on_recovery_callback is None:
             return
         for agent_id, task_id in transaction.recovered:

@@ -382,7 +382,7 @@ INSERT INTO agents ({agent_names}) VALUES ({agent_values})
 ON CONFLICT (agent_id) DO UPDATE SET
     name = excluded.name, role = excluded.role, skills = excluded.skills, project_id = excluded.project_id,
     profile = excluded.profile, incarnation = excluded.incarnation, state = excluded.state,
-    worktree = excluded.worktree, branch = excluded.branch, seen_at_ms = excluded.seen_at_ms
+    worktree = excluded.worktree, host = excluded.host, branch = excluded.branch, seen_at_ms = excluded.seen_at_ms
 
 -- name: see_agent
 UPDATE agents SET seen_at_ms = :now_ms, state = 'present' WHERE agent_id = :agent_id
@@ -558,11 +558,30 @@ SELECT {handoff} FROM handoffs h WHERE h.lease_id = :lease_id
     AND h.task_key = (SELECT l.task_key FROM leases l WHERE l.lease_id = :lease_id)
 
 -- name: withdraw_handoff
-UPDATE handoffs SET state = 'withdrawn' WHERE lease_id = :lease_id
+UPDATE handoffs SET state = 'withdrawn', look = 0 WHERE lease_id = :lease_id
     AND task_key = (SELECT l.task_key FROM leases l WHERE l.lease_id = :lease_id)
 
 -- name: close_handoffs
-UPDATE handoffs SET state = 'closed' WHERE task_key = :task_key AND state = 'open'
+UPDATE handoffs SET state = 'closed', look = 0 WHERE task_key = :task_key AND state = 'open'
+
+-- name: handoff_by_id
+SELECT {handoff} FROM handoffs h WHERE h.handoff_id = :handoff_id
+
+-- name: handoffs_to_look_at
+SELECT {handoff} FROM handoffs h
+WHERE h.look = 1 AND h.host IN (:host, '') AND h.looked_at_ms <= :not_since_ms AND h.state = 'open'
+ORDER BY h.host, h.handoff_id LIMIT :limit
+
+-- A holder that was refused may have gone on working: what it did since is looked at again.
+-- name: look_again
+UPDATE handoffs SET look = 1 WHERE lease_id = :lease_id AND worktree <> '' AND state = 'open'
+    AND task_key = (SELECT l.task_key FROM leases l WHERE l.lease_id = :lease_id)
+
+-- name: attach_facts
+UPDATE handoffs SET git = :git, look = :look, looked_at_ms = :now_ms WHERE handoff_id = :handoff_id
+
+-- name: set_evidence
+UPDATE tasks SET evidence = :evidence, silent_recoveries = 0 WHERE key = :key
 
 -- == idempotency ==
 
