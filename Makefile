@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http soak lock clean
+.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http bench-kill demo soak lock clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ bench-cli: $(STAMP) ## Measure whole commands against Python's own start
 # As a module: a script in benchmarks/ would stand in for the standard library's http.
 bench-http: $(STAMP) ## Measure the HTTP surface against a bare ASGI application
 	$(BIN)/python -m benchmarks.http
+
+bench-kill: $(STAMP) ## Measure how soon a killed agent's task is in other hands (ARGS="--kills 50")
+	$(BIN)/python -m tests.links.kills $(ARGS)
 
 soak: $(STAMP) ## Run 20,000 tasks through a fleet of 32 while the server is killed twice
 	$(BIN)/python -m tests.http.fleet

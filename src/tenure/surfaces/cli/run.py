@@ -154,8 +154,10 @@ def _claim(context: Context, agent: Agent, place: dict[str, Any]) -> claims.Gran
             resume=True,
             **claimant,
         )
-    granted: claims.Grant = must(grant)
-    return granted
+    from tenure.worktree.attach import settled
+
+    # What the previous holder left uncommitted is saved before anyone else works on the task.
+    return settled(context.store, must(grant), here=place["worktree"])
 
 
 class Running:
