@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     kills = parser.parse_args().kills
     assert Path(TENURE).exists()
-    cases = (
+    cases: tuple[tuple[str, dict[str, bool], float], ...] = (
         ("agent killed", {}, 1.5),
         ("agent and wrapper killed, with a server", {"wrapper_too": True, "server": True}, 2.5),
         ("agent and wrapper killed, nobody but the waiting agent", {"wrapper_too": True}, 2.5),
