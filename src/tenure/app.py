@@ -50,14 +50,17 @@ def monitors(store: SqliteStore, environ: Mapping[str, str] | None = None) -> Lo
     from tenure.gates.beside import LoopWithGate
     from tenure.gates.receiptgate import ReceiptGate
     from tenure.monitors.links import LinksMonitor
+    from tenure.monitors.loop import Loop
     from tenure.monitors.recovery import RecoveryMonitor
+    from tenure.monitors.rescuer import Rescuer
     from tenure.monitors.upkeep import Upkeep
 
-    own, gates_own = store.clone(), store.clone()
+    own, gates_own, rescuers_own = store.clone(), store.clone(), store.clone()
     token = (os.environ if environ is None else environ).get(SECRETS["receiptgate_token"], "").strip()
     gate = ReceiptGate(gates_own, token)
     # A process that exits wakes the loop, which is made around the monitor that watches for it.
     links = LinksMonitor(own, lambda: loop.poke())
     loop = LoopWithGate([RecoveryMonitor(own), links, Upkeep(own)], own.data_version, gate, gates_own.data_version)
-    loop.owned = [links, own, gates_own]
+    loop.others = [Loop([Rescuer(rescuers_own)], rescuers_own.data_version)]
+    loop.owned = [links, own, gates_own, rescuers_own]
     return loop

@@ -43,13 +43,18 @@ def handoffs_to_look_at(tx: Transaction, *, host: str, limit: int = 8) -> tuple[
     return tuple(_look(tx, Handoff(**row)) for row in rows)
 
 
-@query(handoff_ids=inputs.each(inputs.ident), lease_id=inputs.optional(inputs.ident))
+@query(
+    handoff_ids=inputs.each(inputs.ident),
+    lease_id=inputs.optional(inputs.ident),
+    agent_id=inputs.optional(inputs.ident),
+)
 def handoffs_named(
-    tx: Transaction, *, handoff_ids: Sequence[str] = (), lease_id: str | None = None
+    tx: Transaction, *, handoff_ids: Sequence[str] = (), lease_id: str | None = None, agent_id: str | None = None
 ) -> tuple[Look, ...]:
-    """Handoffs by their ids, or the one of a lease, with what is needed to look at git for them."""
+    """Handoffs by their ids, the one of a lease, an agent's newest, with what is needed to look at git for them."""
     rows = [tx.one("handoff_by_id", handoff_id=handoff_id) for handoff_id in handoff_ids]
     rows += [tx.one("handoff_of_lease", lease_id=lease_id)] if lease_id is not None else []
+    rows += [tx.one("last_handoff_of", agent_id=agent_id)] if agent_id is not None else []
     return tuple(_look(tx, Handoff(**row)) for row in rows if row is not None)
 
 

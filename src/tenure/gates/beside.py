@@ -44,23 +44,28 @@ class LoopWithGate(Loop):
         # What nobody else uses: closed when both loops have ended.
         self.owned: list[Closes] = []
         self._beside = Loop([gate], gate_data_version)
+        # Further loops of monitors that may take long.
+        self.others: list[Loop] = []
 
     def start(self) -> None:
         super().start()
-        self._beside.start()
+        for loop in (self._beside, *self.others):
+            loop.start()
 
     def stop(self) -> None:
         """Both finish the tick under way; a request to a gate that hangs is waited for until its time is over."""
         super().stop()
-        self._beside.stop()
+        for loop in (self._beside, *self.others):
+            loop.stop()
         self._gate.close()
         for one in self.owned:
             one.close()
 
     def poke(self) -> None:
         super().poke()
-        self._beside.poke()
+        for loop in (self._beside, *self.others):
+            loop.poke()
 
     def statuses(self) -> list[MonitorStatus]:
         beside = [GateStatus(**status.as_dict(), gates=self._gate.facts()) for status in self._beside.statuses()]
-        return [*super().statuses(), *beside]
+        return [*super().statuses(), *beside, *(status for loop in self.others for status in loop.statuses())]

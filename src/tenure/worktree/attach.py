@@ -12,19 +12,24 @@ import os
 from tenure.core.errors import Refused
 from tenure.core.handoff import is_pending
 from tenure.engine import handoffs
+from tenure.engine.agents import show_agent
 from tenure.store.locate import git_common_dir, this_host
 from tenure.worktree import facts as shown
+from tenure.worktree.clearing import Holding
 from tenure.worktree.git import Git, GitFailed
 from tenure.worktree.rescue import Caps, Saved, save
+from tenure.worktree.trees import add, main_worktree, repository_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from tenure.core.model import Handoff
+    from tenure.core.settings import Settings
     from tenure.engine.claims import Grant
     from tenure.engine.handoffs import Look
     from tenure.store.store import Store
+    from tenure.worktree.trees import Tree
 
 # Of one call of git, while somebody waits for the answer.
 TIMEOUT_S = 10.0
@@ -70,6 +75,36 @@ def settled(store: Store, grant: Grant, *, host: str | None = None, here: str = 
         if not isinstance(attached, Refused):
             now[attached.handoff_id] = attached
     return grant.replace(handoffs=tuple(now.get(one.handoff_id, one) for one in grant.handoffs))
+
+
+def tree_for(
+    store: Store,
+    repository: str,
+    *,
+    agent_id: str,
+    settings: Settings,
+    base: str | None = None,
+    path: str | None = None,
+) -> Tree | Refused:
+    """The agent's worktree, by the store's settings. What a task that it lost left in it is saved as that task's."""
+    seen = show_agent(store, agent_id=agent_id)
+    keep = not isinstance(seen, Refused) and bool(seen.leases)
+    left = handoffs.handoffs_named(store, agent_id=agent_id)
+    holding = None
+    if not isinstance(left, Refused) and left:
+        holding = Holding(agent_id=agent_id, task_id=left[0].task_id, token=left[0].handoff.token)
+    if path is None and settings.worktree_path:
+        main = main_worktree(repository) or repository_of(repository) or repository
+        path = os.path.join(main, os.path.expanduser(settings.worktree_path), agent_id)
+    return add(
+        repository,
+        agent_id=agent_id,
+        prefix=settings.branch_prefix,
+        base=base or settings.base_branch or None,
+        path=path,
+        keep=keep,
+        holding=holding,
+    )
 
 
 def _attach(store: Store, look: Look, host: str, here: str = "") -> Handoff | Refused:

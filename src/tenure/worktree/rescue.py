@@ -45,6 +45,9 @@ class Saved(Record):
     files: int = 0
     # (path, why) of what was left where it is.
     left: tuple[tuple[str, str], ...] = ()
+    # Those of them that git tracks, and the saved files that it does not.
+    tracked_left: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
     again: bool = False
 
 
@@ -70,21 +73,26 @@ def save(
     token: int,
     agent_id: str,
     caps: Caps | None = None,
+    even_clean: bool = False,
     timeout_s: float = TIMEOUT_S,
 ) -> Saved | Refused:
-    """Save what is uncommitted in a worktree. Refused if it is gone, no worktree, or somebody else's."""
+    """Save what is uncommitted in a worktree. Refused if it is gone, no worktree, or somebody else's.
+
+    With `even_clean` the commit that is checked out is kept under the ref, also when nothing is uncommitted.
+    """
     ref = ref_of(task_id, token)
     if isinstance(ref, Refused):
         return ref
+    facts = {"Task": task_id, "Token": str(token), "Agent": agent_id}
     try:
-        return _save(
-            worktree, ref, {"Task": task_id, "Token": str(token), "Agent": agent_id}, caps or Caps(), timeout_s
-        )
+        return _save(worktree, ref, facts, caps or Caps(), even_clean, timeout_s)
     except GitFailed as failed:
         return failed.refusal
 
 
-def _save(worktree: str, ref: str, facts: Mapping[str, str], caps: Caps, timeout_s: float) -> Saved | Refused:
+def _save(
+    worktree: str, ref: str, facts: Mapping[str, str], caps: Caps, even_clean: bool, timeout_s: float
+) -> Saved | Refused:
     place = place_of(worktree, timeout_s=timeout_s)
     if not place.top:
         return refuse("worktree_not_found", f"{worktree} is a bare repository: there are no files.", path=worktree)
@@ -93,17 +101,22 @@ def _save(worktree: str, ref: str, facts: Mapping[str, str], caps: Caps, timeout
         changes = find_changes(private, index)
         left = [(path, "it is a repository of its own") for path in changes.nested]
         left += _unsaved_submodules(place.top, changes, timeout_s)
-        if not changes:
-            return Saved(base=place.head, left=tuple(left))
         _forget_secrets(private, index, changes, left)
         staged = _staged_tree(private, index)
         _take_files(private, index, changes, caps, left)
         tree = private.do("write-tree", "--missing-ok", index=index, raw=True).text.strip()
         base = private.tree_of(place.head)
-        if tree == base and staged in (None, base):
-            return Saved(base=place.head, left=tuple(left))
+        untracked, unsaved = set(changes.untracked), {path for path, _ in left}
+        found = Saved(
+            base=place.head,
+            left=tuple(left),
+            tracked_left=tuple(path for path, _ in left if path in changes.staged or path in changes.changed),
+            new=tuple(sorted(untracked - unsaved)),
+        )
+        if tree == base and staged in (None, base) and not (even_clean and place.head):
+            return found
         keep = staged if staged not in (tree, base) else None
-        return _commit(private, ref, facts, tree, keep, tuple(left), base)
+        return _commit(private, ref, facts, tree, keep, found, base)
 
 
 def _unsaved_submodules(top: str, changes: Changes, timeout_s: float) -> Iterable[tuple[str, str]]:
@@ -201,7 +214,7 @@ def _commit(
     facts: Mapping[str, str],
     tree: str,
     staged: str | None,
-    left: tuple[tuple[str, str], ...],
+    found: Saved,
     base_tree: str,
 ) -> Saved:
     head = private.place.head
@@ -210,7 +223,7 @@ def _commit(
         git = Git(private.place.folder)
         before = git.commit_of(ref)
         if before is not None and _same(git, before, tree, head, staged):
-            return Saved(ref=ref, commit=before, base=head, files=len(changed), left=left, again=True)
+            return found.replace(ref=ref, commit=before, files=len(changed), again=True)
         staged_commit = _commit_tree(private, staged, [head], "What was staged", facts) if staged else None
         parents = [head, staged_commit, before]
         more = {"Base": head or "none", "Tree": tree}
@@ -221,7 +234,7 @@ def _commit(
         # The old value guards against somebody else's commit in between; empty means that there must be none.
         moved = git.ask("update-ref", "--no-deref", "--end-of-options", ref, commit, before or "0" * len(commit))
         if moved.status == 0:
-            return Saved(ref=ref, commit=commit, base=head, files=len(changed), left=left)
+            return found.replace(ref=ref, commit=commit, files=len(changed))
         if attempt == TRIES - 1:
             message = f"{ref} could not be written: {' '.join(moved.error.split())[:200]}"
             raise GitFailed(refuse("git_failed", message, reason="ref"))

@@ -17,17 +17,12 @@ from tenure.core.handoff import branch_of
 from tenure.core.ids import id_fault
 from tenure.core.record import Record
 from tenure.core.settings import is_branch_prefix
+from tenure.worktree.clearing import clear, left_over
 from tenure.worktree.git import Git, GitFailed, is_revision
 
-# What git keeps in a worktree's own directory while something is half done.
-UNFINISHED = {
-    "rebase-merge": "rebase",
-    "rebase-apply": "rebase",
-    "MERGE_HEAD": "merge",
-    "CHERRY_PICK_HEAD": "cherry-pick",
-    "REVERT_HEAD": "revert",
-    "BISECT_LOG": "bisect",
-}
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tenure.worktree.clearing import Holding
 
 
 class Tree(Record):
@@ -101,11 +96,14 @@ def add(
     prefix: str = "marcus/",
     base: str | None = None,
     path: str | None = None,
+    keep: bool = False,
+    holding: Holding | None = None,
 ) -> Tree | Refused:
     """The agent's worktree on its branch: the one it has, or a new one.
 
     `repository` is any folder of the repository, `base` any revision (else what the main worktree has checked out),
-    `path` the folder to make (else the default place).
+    `path` the folder to make (else the default place). Uncommitted work in a worktree that is there is saved and
+    cleared, as `holding`'s if that is known; with `keep` it is left alone, because the agent still holds its task.
     """
     fault = id_fault(agent_id)
     if fault is not None:
@@ -113,19 +111,22 @@ def add(
     if not is_branch_prefix(prefix):
         return refuse("invalid_argument", f"prefix {prefix!r} begins no branch name.", argument="prefix")
     try:
-        return _add(repository, branch_of(agent_id, prefix), agent_id, base, path)
+        listed = worktrees(repository)
+        branch = branch_of(agent_id, prefix)
+        known = next((tree for tree in listed if tree.branch == branch and not tree.missing), None)
+        if known is not None and not known.main:
+            return _reused(known, holding or left_over(agent_id), keep)
+        return _add(listed, known, branch, agent_id, base, path)
     except GitFailed as failed:
         return failed.refusal
 
 
-def _add(repository: str, branch: str, agent_id: str, base: str | None, path: str | None) -> Tree | Refused:
-    listed = worktrees(repository)
-    known = next((tree for tree in listed if tree.branch == branch and not tree.missing), None)
-    if known is not None and known.main:
+def _add(
+    listed: list[Listed], known: Listed | None, branch: str, agent_id: str, base: str | None, path: str | None
+) -> Tree | Refused:
+    if known is not None:
         message = f"Branch {branch} is checked out in the main worktree {known.path}."
         return refuse("worktree_exists", message, "Check out another branch there.", path=known.path, branch=branch)
-    if known is not None:
-        return reuse(known)
     git = Git(listed[0].path)
     start = _start(git, listed[0], branch, base)
     if isinstance(start, Refused):
@@ -162,28 +163,16 @@ def _start(git: Git, main: Listed, branch: str, base: str | None) -> tuple[str, 
     )
 
 
-def reuse(known: Listed) -> Tree | Refused:
-    """The worktree an agent has, if nothing was left in it."""
-    unfinished = unfinished_in(known.path)
-    if unfinished:
-        message = f"A {unfinished} is unfinished in {known.path}."
-        advice = f"Finish it, or give it up: git -C {known.path} {unfinished} --abort"
-        return refuse("worktree_dirty", message, advice, path=known.path)
-    if Git(known.path).do("status", "--porcelain", "-z", "--ignore-submodules=dirty").out:
-        message = f"{known.path} holds uncommitted work."
-        return refuse("worktree_dirty", message, "Commit it, or have it saved.", path=known.path)
+def _reused(known: Listed, holding: Holding, keep: bool) -> Tree | Refused:
+    """The worktree an agent has; what another task left in it is saved and cleared first."""
+    if not keep:
+        cleared = clear(known.path, holding)
+        if isinstance(cleared, Refused):
+            return cleared
     return Tree(path=known.path, branch=known.branch, base=known.head, created=False)
 
 
-def unfinished_in(path: str) -> str:
-    """What is half done in a worktree (rebase, merge, ...), or nothing."""
-    found = Git(path).do("rev-parse", "--path-format=absolute", "--git-dir").text.removesuffix("\n")
-    return next((word for name, word in UNFINISHED.items() if os.path.lexists(os.path.join(found, name))), "")
-
-
-def default_place(main: Listed, agent_id: str, folder: str = "") -> str:
-    """Where an agent's worktree goes: in `folder`, which a setting may name relative to the repository."""
-    if folder:
-        return os.path.join(os.path.normpath(os.path.join(main.path, os.path.expanduser(folder))), agent_id)
+def default_place(main: Listed, agent_id: str) -> str:
+    """Where an agent's worktree goes unless somebody says otherwise."""
     root = main.path.removesuffix("/.git").removesuffix(".git") if main.bare else main.path
     return os.path.join(f"{root.rstrip('/')}.worktrees", agent_id)

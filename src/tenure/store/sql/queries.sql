@@ -567,6 +567,9 @@ UPDATE handoffs SET state = 'closed', look = 0 WHERE task_key = :task_key AND st
 -- name: handoff_by_id
 SELECT {handoff} FROM handoffs h WHERE h.handoff_id = :handoff_id
 
+-- name: last_handoff_of
+SELECT {handoff} FROM handoffs h WHERE h.recovered_from_agent = :agent_id ORDER BY h.handoff_id DESC LIMIT 1
+
 -- name: handoffs_to_look_at
 SELECT {handoff} FROM handoffs h
 WHERE h.look = 1 AND h.host IN (:host, '') AND h.looked_at_ms <= :not_since_ms AND h.state = 'open'

@@ -115,10 +115,13 @@ def _worktrees(context: Context) -> Iterator[Finding]:
 
 def _stale_worktrees(context: Context) -> list[tuple[str, str]]:
     from tenure.engine.agents import list_agents
+    from tenure.store.locate import this_host
 
-    present = [agent for agent in must(list_agents(context.store, limit=10_000)) if agent.state == "present"]
+    here = ("", this_host())
     return [
-        (agent.agent_id, agent.worktree) for agent in present if agent.worktree and not os.path.isdir(agent.worktree)
+        (agent.agent_id, agent.worktree)
+        for agent in must(list_agents(context.store, limit=10_000))
+        if agent.state == "present" and agent.host in here and agent.worktree and not os.path.isdir(agent.worktree)
     ]
 
 

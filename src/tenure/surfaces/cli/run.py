@@ -119,13 +119,15 @@ def _agent_id(context: Context) -> str:
 def _place(context: Context, agent_id: str) -> dict[str, Any]:
     """Where the agent works: a worktree of its own, or here."""
     if not context.get("worktree"):
-        return {"worktree": context.worktree(), **context.branch()}
+        return context.place()
     from tenure.engine.projects import show_settings
-    from tenure.worktree import trees
+    from tenure.store.locate import this_host
+    from tenure.worktree.attach import tree_for
 
     settings = must(show_settings(context.store, **context.project()))
-    tree = must(trees.add(context.folder, agent_id=agent_id, prefix=settings.branch_prefix, base=context.get("base")))
-    return {"worktree": tree.path, "branch": tree.branch}
+    base = context.get("base")
+    tree = must(tree_for(context.store, context.folder, agent_id=agent_id, settings=settings, base=base))
+    return {"worktree": tree.path, "host": this_host(), "branch": tree.branch}
 
 
 def _claim(context: Context, agent: Agent, place: dict[str, Any]) -> claims.Grant | None:
