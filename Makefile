@@ -29,10 +29,14 @@ help: ## List the targets
 setup: $(STAMP) ## Create .venv from requirements.lock (does nothing when it is up to date)
 
 run: $(STAMP) ## Start the server on this repository's store (ARGS="--port 8000" is passed on)
+	@echo 'In another terminal, for a demo against it: make demo ARGS="--store $$(git rev-parse --git-common-dir)/tenure/tenure.db"'
 	$(BIN)/tenure up $(ARGS)
 
 tour: $(STAMP) ## Take the tour: a task through claim, silence, recovery and handoff
 	$(BIN)/tenure tour
+
+demo: $(STAMP) ## Watch a killed agent's work being recovered (ARGS="--store PATH" against a server's store)
+	$(BIN)/tenure demo $(ARGS)
 
 test: $(STAMP) ## Run the tests (ARGS="-k name -x" is passed to pytest)
 	$(BIN)/python -m pytest $(ARGS)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cli.shell import TENURE, Shell, git
+from tests.links.kills import serving
 
 DEADLINE_S = 30.0
 
@@ -313,3 +314,24 @@ def test_run_on_lost_tell_leaves_the_program_alone(ready: Shell) -> None:
     assert process.poll() is None
     os.kill(program_of(ready, "ada"), signal.SIGKILL)
     process.communicate(timeout=DEADLINE_S)
+
+
+# -- a process that is only named -------------------------------------------------------------------------------------
+
+
+def test_join_with_a_pid_is_watched_by_the_server(ready: Shell) -> None:
+    agent = subprocess.Popen(["sleep", "600"])
+    with serving(ready):
+        ready.ok("join", "--id", "ada", "--name", "ada", "--pid", str(agent.pid))
+        ready.ok("task", "claim", "F001", "--agent", "ada", "--profile", "agent")
+        assert ready.data("whoami", "--agent", "ada")["linked"] is True
+        agent.kill()
+        agent.wait()
+        until(lambda: ready.data("task", "show", "F001")["handoffs"], "the server saw it exit")
+        assert handoff(ready)["recovery_reason"] == "process_exited"
+
+
+def test_join_with_the_pid_of_nobody_is_refused(ready: Shell) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert ready.run("join", "--name", "ada", "--pid", str(gone.pid)).status == 2

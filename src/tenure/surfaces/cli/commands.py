@@ -174,6 +174,7 @@ COMMANDS: tuple[Command, ...] = (
             Option(name="--name", value="NAME", help="Its name."),
             Option(name="--role", value="ROLE", help="What it does."),
             Option(name="--skill", value="NAME", help="Something it can do.", many=True, aliases=("--skills",)),
+            Option(name="--pid", value="PID", help="Its process, for a server on this host to watch.", kind="int"),
         ),
         aliases=("join", "agent register", "register", "agent add"),
     ),
@@ -707,6 +708,15 @@ success, any other failure. TENURE_TASK, TENURE_LEASE and TENURE_URL are set; a 
         notes="""The program finds TENURE_AGENT, TENURE_INCARNATION, TENURE_URL and TENURE_STORE in its environment, and
 with a task TENURE_TASK and TENURE_LEASE. Exit status 0 completes the task if the program reported 100% or never called
 at all; any other end gives it back with the last lines of output. The exit status is the program's.""",
+    ),
+    _command(
+        "demo",
+        "setup:demo",
+        "Watch three agents work, and one of them being killed: real processes, worktrees and commits.",
+        "tenure demo",
+        "tenure demo --store .git/tenure/tenure.db",
+        notes="""It takes less than half a minute and works in a temporary repository. With --store it keeps its tasks
+in that store, in a project of its own: a server on it, and what it shows, takes part.""",
     ),
     _command("tour", "setup:tour", "A short tour of the engine, on a manual clock.", "tenure tour"),
     _command(

@@ -317,13 +317,14 @@ class Running:
     def _let_go(self, lease: Lease, ending: Ending, words: str, keeper: Keeper) -> str:
         caller = {**self._who(), "lease_id": lease.lease_id, "task_id": lease.task_id, "project_id": lease.project_id}
         silent = not lease.reports and lease.touches <= keeper.vouched
+        # How it ended is written down anyway; the agent's own last message is not to be pushed out by it.
+        message = "" if lease.message else words
         finished = ending.status == 0 and not self._ended_because and not self._context.get("no_complete")
         if finished and (lease.progress >= 100 or (silent and lease.lease_id == self._own_lease_id())):
-            ended = endings.complete(self._store, message=words, **caller)
+            ended = endings.complete(self._store, message=message, **caller)
             if not isinstance(ended, Refused):
                 return "completed"
-        # How it ended is in the handoff anyway; the agent's own last message is not to be pushed out by it.
-        ended = endings.release(self._store, message="" if lease.message else words, **caller)
+        ended = endings.release(self._store, message=message, **caller)
         return "released" if not isinstance(ended, Refused) else "lost"
 
     def _own_lease_id(self) -> str | None:
