@@ -316,19 +316,20 @@ class Running:
 
     def _let_go(self, lease: Lease, ending: Ending, words: str, keeper: Keeper) -> str:
         caller = {**self._who(), "lease_id": lease.lease_id, "task_id": lease.task_id, "project_id": lease.project_id}
-        silent = not lease.reports and lease.touches <= keeper.vouched
+        ours = self._run.lease
+        # A resumed lease has calls of an earlier run on it.
+        before = (ours.reports, ours.touches) if ours is not None else (0, 0)
+        silent = (lease.reports, lease.touches - keeper.vouched) <= before
         # How it ended is written down anyway; the agent's own last message is not to be pushed out by it.
         message = "" if lease.message else words
         finished = ending.status == 0 and not self._ended_because and not self._context.get("no_complete")
-        if finished and (lease.progress >= 100 or (silent and lease.lease_id == self._own_lease_id())):
+        said_all = silent and ours is not None and lease.lease_id == ours.lease_id
+        if finished and (lease.progress >= 100 or said_all):
             ended = endings.complete(self._store, message=message, **caller)
             if not isinstance(ended, Refused):
                 return "completed"
         ended = endings.release(self._store, message=message, **caller)
         return "released" if not isinstance(ended, Refused) else "lost"
-
-    def _own_lease_id(self) -> str | None:
-        return self._run.lease.lease_id if self._run.lease else None
 
     def _told(self, ending: Ending, outcome: str) -> Result:
         lease, agent = self._run.lease, self._started.agent
