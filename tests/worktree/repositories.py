@@ -80,6 +80,9 @@ def contents(folder: Path, *, times: bool = False) -> dict[str, object]:
             status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
                 seen: tuple[object, ...] = ("link", os.readlink(path))
+            elif not stat.S_ISREG(status.st_mode):
+                # Opening a pipe would wait for somebody to write to it.
+                seen = ("special", stat.S_IFMT(status.st_mode))
             else:
                 with open(path, "rb") as file:
                     seen = ("file", bool(status.st_mode & 0o100), hashlib.sha256(file.read()).hexdigest())

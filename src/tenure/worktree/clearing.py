@@ -91,7 +91,7 @@ def remove(path: str, holding: Holding, *, caps: Caps | None = None, force: bool
     """
     git = Git(path)
     main = git.do("rev-parse", "--path-format=absolute", "--git-common-dir").text.removesuffix("\n")
-    on_branch = git.ask("branch", "--format=%(refname)", "--contains", "HEAD").text.strip()
+    on_branch = git.ask("for-each-ref", "--contains=HEAD", "--count=1", "--", "refs/heads/").text.strip()
     saved = save_left_over(path, holding, caps=caps, even_clean=not on_branch)
     if isinstance(saved, Refused):
         return saved

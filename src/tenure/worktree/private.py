@@ -159,10 +159,14 @@ class Private:
 
     def take_index(self) -> str:
         """A copy of the worktree's index, whose bytes nobody writes to; the name to give as `index`."""
-        for entry in _shared_indexes(self.place.git_dir):
+        shared = _shared_indexes(self.place.git_dir)
+        for entry in shared:
             self._copy(entry, self.place.git_dir)
-        self.copy(self.place.index, os.path.join(self._root, "index"))
-        return "index"
+        # Named like the directory's own, so that git looks for the shared parts of a split one there.
+        self.copy(self.place.index, os.path.join(self._root, "look", "index"))
+        if shared:
+            self.do("update-index", "--no-split-index", index="look/index")
+        return "look/index"
 
     def ask(
         self,

@@ -237,7 +237,7 @@ def _elsewhere(rescued: Rescued) -> str:
 def _made_up(private: Private, tree: str, *parents: str) -> str:
     named = [word for parent in parents for word in ("-p", parent)]
     who = {f"GIT_{role}_{fact}": "tenure" for role in ("AUTHOR", "COMMITTER") for fact in ("NAME", "EMAIL")}
-    when = {"GIT_AUTHOR_DATE": "1 +0000", "GIT_COMMITTER_DATE": "1 +0000"}
+    when = {"GIT_AUTHOR_DATE": "@1 +0000", "GIT_COMMITTER_DATE": "@1 +0000"}
     exact = private.do("rev-parse", "--verify", "--end-of-options", tree).text.strip()
     return private.do("commit-tree", exact, *named, "-m", "tenure", environ={**who, **when}).text.strip()
 
