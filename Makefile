@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http bench-mcp conformance soak lock clean
+.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http bench-mcp conformance soak lock clean bench-kill demo
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,10 +29,14 @@ help: ## List the targets
 setup: $(STAMP) ## Create .venv from requirements.lock (does nothing when it is up to date)
 
 run: $(STAMP) ## Start the server on this repository's store (ARGS="--port 8000" is passed on)
+	@echo 'In another terminal, for a demo against it: make demo ARGS="--store $$(git rev-parse --git-common-dir)/tenure/tenure.db"'
 	$(BIN)/tenure up $(ARGS)
 
 tour: $(STAMP) ## Take the tour: a task through claim, silence, recovery and handoff
 	$(BIN)/tenure tour
+
+demo: $(STAMP) ## Watch a killed agent's work being recovered (ARGS="--store PATH" against a server's store)
+	$(BIN)/tenure demo $(ARGS)
 
 test: $(STAMP) ## Run the tests (ARGS="-k name -x" is passed to pytest)
 	$(BIN)/python -m pytest $(ARGS)
@@ -75,6 +79,8 @@ conformance: $(STAMP) ## Run the protocol's conformance suites and inspector aga
 
 bench-mcp: $(STAMP) ## Measure the MCP server against a bare one of the same SDK, and 200 agents at once
 	$(BIN)/python -m benchmarks.mcp $(ARGS)
+bench-kill: $(STAMP) ## Measure how soon a killed agent's task is in other hands (ARGS="--kills 50")
+	$(BIN)/python -m tests.links.kills $(ARGS)
 
 soak: $(STAMP) ## Run 20,000 tasks through a fleet of 32 while the server is killed twice
 	$(BIN)/python -m tests.http.fleet

@@ -50,6 +50,7 @@ def monitors(store: SqliteStore, environ: Mapping[str, str] | None = None) -> Lo
     from tenure.gates.beside import LoopWithGate
     from tenure.gates.receiptgate import ReceiptGate
     from tenure.monitors.design import DesignRunner
+    from tenure.monitors.links import LinksMonitor
     from tenure.monitors.recovery import RecoveryMonitor
     from tenure.monitors.rescuer import Rescuer
     from tenure.monitors.upkeep import Upkeep
@@ -57,10 +58,12 @@ def monitors(store: SqliteStore, environ: Mapping[str, str] | None = None) -> Lo
     own, gates_own, designs_own, rescuers_own = (store.clone() for _ in range(4))
     token = (os.environ if environ is None else environ).get(SECRETS["receiptgate_token"], "").strip()
     gate = ReceiptGate(gates_own, token)
-    loop = LoopWithGate([RecoveryMonitor(own), Upkeep(own)], own.data_version, gate, gates_own.data_version)
+    # A process that exits wakes the loop, which is made around the monitor that watches for it.
+    links = LinksMonitor(own, lambda: loop.poke())
+    loop = LoopWithGate([RecoveryMonitor(own), links, Upkeep(own)], own.data_version, gate, gates_own.data_version)
     runner = DesignRunner(designs_own, environ)
     loop.also(runner, designs_own.data_version, runner.close)
     rescuer = Rescuer(rescuers_own)
     loop.also(rescuer, rescuers_own.data_version, rescuer.close)
-    loop.owned = [own, gates_own, designs_own, rescuers_own]
+    loop.owned = [links, own, gates_own, designs_own, rescuers_own]
     return loop

@@ -65,8 +65,8 @@ WORDS = {
     "tour": "",
     "completion": "bash",
 }
-# These run until they are stopped; their own tests start them.
-ENDLESS = {"up", "worker", "mcp"}
+# These run until they are stopped, or start processes that do; their own tests start them.
+ENDLESS = {"up", "worker", "mcp", "run", "demo"}
 STORELESS = {"init", "prime", "tour", "completion"}
 # These work on a git repository, which the scene is not: tests/worktree/test_cli.py has them.
 IN_GIT = {command.path for command in COMMANDS if command.path.startswith(("worktree ", "rescue "))}

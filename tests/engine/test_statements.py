@@ -19,6 +19,7 @@ from tenure.engine import (
     dependencies,
     endings,
     handoffs,
+    links,
     liveness,
     notes,
     observe,
@@ -118,6 +119,12 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     "link_down": (
         12,
         lambda s: partial(agents.link_down, s, link_id=ok(agents.link_up(s, agent_id="A1")).link_id, died=True),
+    ),
+    "last_words": (
+        5,
+        lambda s: partial(
+            links.last_words, s, link_id=ok(agents.link_up(s, agent_id="A1")).link_id, exited="exited with 1"
+        ),
     ),
     "start_server": (7, lambda s: partial(agents.start_server, s, server_id="S1")),
     "create_project": (7, lambda s: partial(projects.create_project, s, project_id="new")),

@@ -11,10 +11,11 @@ preview, rescued files) is attached right after, by whoever can see the worktree
     rescue_ref    the ref that holds uncommitted work; `rescue_apply` is the command that brings it in, `rescue_commit`
                   its commit, `rescue_files` how many files it changes
     not_saved     list of uncommitted files that were left where they are, each with the reason
-    output_tail   the last lines the process printed
+    output_tail   the last lines the process printed, if somebody found them elsewhere
     note          why something above is missing
 
-All keys are optional. While no key of git's is there, nobody has looked yet.
+All keys are optional. While no key of git's is there, nobody has looked yet. How the process ended and what it
+printed last stand beside them in `exited` and `output_tail`: whoever watched the process knows, and needs no git.
 
 The text goes into the next agent's instructions, and much of it was written by another agent. Such words are data. They
 are quoted: every line starts with "> ", control characters are gone, the length is bounded. A line that does not start
@@ -185,6 +186,8 @@ def build(
     attempts: int,
     decisions: Sequence[Mapping[str, Any]],
     artifacts: Sequence[Mapping[str, Any]],
+    exited: str = "",
+    output_tail: str = "",
 ) -> Handoff:
     """The handoff of a lease that ends now. What git shows is attached later."""
     # Imported late, here and in `_loads`: json brings the re module, and a claim without a handoff needs neither.
@@ -209,6 +212,8 @@ def build(
         last_message=lease.message,
         decisions=json.dumps([dict(item) for item in decisions]),
         artifacts=json.dumps([dict(item) for item in artifacts]),
+        exited=exited,
+        output_tail=output_tail,
         worktree=worktree,
         host=host,
     )
@@ -245,6 +250,8 @@ def render(handoff: Handoff, earlier: Sequence[Handoff] = ()) -> str:
         _takeover(handoff),
         DATA_NOTICE,
         *_git_paragraphs(handoff),
+        _with_heading("How its process ended:", quote_list([handoff.exited])),
+        _with_heading("The last lines it printed:", quote(handoff.output_tail, TAIL_CHARS, TAIL_LINES, tail=True)),
         *made_paragraphs(_list(handoff.decisions), _list(handoff.artifacts), agent=handoff.recovered_from_agent),
         _with_heading("Its last message:", quote(handoff.last_message)),
         _earlier(earlier),

@@ -179,6 +179,9 @@ class Link(Record):
     state: str = "up"
     linked_at_ms: int = 0
     pulsed_at_ms: int = 0
+    # How the process ended and what it printed last, as far as whoever watched it told.
+    exited: str = ""
+    output_tail: str = ""
 
 
 class Handoff(Record):
@@ -203,6 +206,9 @@ class Handoff(Record):
     decisions: str = "[]"
     artifacts: str = "[]"
     git: str | None = None
+    # How its process ended and what it printed last, if someone watched it.
+    exited: str = ""
+    output_tail: str = ""
     # Where the holder worked, and whether somebody there should look at git.
     worktree: str = ""
     host: str = ""

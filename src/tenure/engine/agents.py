@@ -287,7 +287,7 @@ def link_up(
 @verb(link_id=inputs.ident)
 def pulse(tx: Transaction, *, link_id: str) -> Link | Refused:
     """The link still sees the process. A pulse proves life; it is not a sign of work."""
-    link = _link(tx, link_id)
+    link = link_named(tx, link_id)
     if isinstance(link, Refused):
         return link
     if link.state != "up":
@@ -303,7 +303,7 @@ def pulse(tx: Transaction, *, link_id: str) -> Link | Refused:
 @verb(link_id=inputs.ident, died=inputs.flag, detail=inputs.line)
 def link_down(tx: Transaction, *, link_id: str, died: bool, detail: str = "") -> Link | Refused:
     """The link ends. With `died`, the process was seen to exit: a death, unless another link still pulses."""
-    link = _link(tx, link_id)
+    link = link_named(tx, link_id)
     if isinstance(link, Refused) or link.state != "up":
         return link
     # A weak link proves nothing when it drops.
@@ -312,7 +312,9 @@ def link_down(tx: Transaction, *, link_id: str, died: bool, detail: str = "") ->
     tx.do("end_link", link_id=link_id, state=ended.state)
     change.record(tx, "unlinked", agent_id=link.agent_id, link=link.kind, died=dead, detail=detail)
     others = [Link(**row) for row in tx.all("links_of", agent_id=link.agent_id)]
-    if dead and not any(_pulses(other, tx.now_ms) for other in others if other.link_id != link_id):
+    if dead:
+        others = _without_the_dead(tx, link, others)
+    if dead and not any(_pulses(other, tx.now_ms) for other in others):
         agent = load.agent_named(tx, link.agent_id)
         assert agent is not None
         _die(tx, agent, link.incarnation, "process_exited")
@@ -320,7 +322,24 @@ def link_down(tx: Transaction, *, link_id: str, died: bool, detail: str = "") ->
     return ended
 
 
-def _link(tx: Transaction, link_id: str) -> Link | Refused:
+def _without_the_dead(tx: Transaction, dead: Link, others: list[Link]) -> list[Link]:
+    """The links to other processes. Those that watch the one that died have nothing left to see, and end with it."""
+    left = []
+    for other in others:
+        # A pid alone names no process.
+        if dead.pid_ns and dead.start_ticks and _process(other) == _process(dead):
+            tx.do("end_link", link_id=other.link_id, state="down" if other.weak else "dead")
+        else:
+            left.append(other)
+    return left
+
+
+def _process(link: Link) -> tuple[str, str, int, int]:
+    """Which process a link watches."""
+    return link.boot_id, link.pid_ns, link.pid, link.start_ticks
+
+
+def link_named(tx: Transaction, link_id: str) -> Link | Refused:
     row = tx.one("link_by_id", link_id=link_id)
     if row is None:
         return refuse("link_not_found", f"There is no link {link_id}.", link_id=link_id)

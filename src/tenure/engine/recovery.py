@@ -188,6 +188,10 @@ def leave_to_others(tx: Transaction, task: Task, status: Status, blocked_reason:
 def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: Settings, *, attempts: int) -> Task:
     """Write the handoff of an ended lease and append it to the task's thread."""
     agent = load.agent_named(tx, lease.agent_id)
+    # Only who was watched can have left last words.
+    words = None
+    if lease.pulsed_at_ms is not None:
+        words = tx.one("last_words", agent_id=lease.agent_id, incarnation=lease.incarnation)
     handoff = handoffs.build(
         handoff_id=ulid(tx.now_ms, tx.random(10)),
         task=task,
@@ -202,6 +206,7 @@ def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: 
         attempts=attempts,
         decisions=tx.all("decisions_of", task_key=task.key, limit=20),
         artifacts=tx.all("artifacts_of", task_key=task.key, limit=20),
+        **(words or {}),
     )
     tx.do("add_handoff", **handoff.as_dict())
     tx.handed_over += 1

@@ -6,7 +6,7 @@ thread beside the shared one, as has any other that is added, and all start, sto
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenure.monitors.loop import Loop, MonitorStatus
 
@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
     from tenure.gates.receiptgate import ReceiptGate
     from tenure.monitors.loop import Monitor
-    from tenure.store.sqlite import SqliteStore
 
 
 class GateStatus(MonitorStatus):
     """A monitor's status, and each gate's: what was sent and read, what is parked, what went wrong last."""
 
     gates: list[dict[str, Any]]
+
+
+class Closes(Protocol):
+    """A connection, or whatever else has to be closed."""
+
+    def close(self) -> None: ...
 
 
 class LoopWithGate(Loop):
@@ -36,8 +41,8 @@ class LoopWithGate(Loop):
     ) -> None:
         super().__init__(monitors, data_version)
         self._gate = gate
-        # Connections that nobody else uses: closed when both loops have ended.
-        self.owned: list[SqliteStore] = []
+        # What nobody else uses: closed when both loops have ended.
+        self.owned: list[Closes] = []
         self._beside = Loop([gate], gate_data_version)
         self._others: list[tuple[Loop, Callable[[], None]]] = []
 
@@ -60,8 +65,8 @@ class LoopWithGate(Loop):
         for loop, _ in self._others:
             loop.stop()
         self._gate.close()
-        for store in self.owned:
-            store.close()
+        for one in self.owned:
+            one.close()
 
     def poke(self) -> None:
         super().poke()

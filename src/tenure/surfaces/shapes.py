@@ -35,6 +35,7 @@ def lease(value: Lease) -> dict[str, Any]:
         "expires_at": iso(value.expires_at_ms),
         "recover_at": iso(value.recover_at_ms),
         "seen_at": iso(value.seen_at_ms),
+        "silent_until": _time(value.silent_until_ms),
         "lease_s": value.term_ms / 1000,
         "grace_s": value.grace_ms / 1000,
         "renewals": value.renewals,
@@ -119,6 +120,8 @@ def handoff(value: Handoff) -> dict[str, Any]:
         "git": json.loads(value.git) if value.git else None,
         "worktree": value.worktree,
         "host": value.host,
+        "exited": value.exited,
+        "output_tail": value.output_tail,
     }
 
 

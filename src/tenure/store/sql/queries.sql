@@ -530,6 +530,22 @@ UPDATE links SET pulsed_at_ms = :now_ms WHERE link_id = :link_id AND state = 'up
 -- name: end_link
 UPDATE links SET state = :state WHERE link_id = :link_id AND state = 'up'
 
+-- name: links_watched
+SELECT {link} FROM links k
+WHERE k.boot_id = :boot_id AND k.pid_ns = :pid_ns AND k.state = 'up' AND k.pid > 0 ORDER BY k.linked_at_ms LIMIT :limit
+
+-- name: say_last_words
+UPDATE links SET exited = :exited, output_tail = :output_tail WHERE link_id = :link_id
+
+-- The words of a run that was no older than the lease.
+-- name: last_words
+SELECT k.exited, k.output_tail FROM links k
+WHERE k.agent_id = :agent_id AND k.exited <> '' AND k.incarnation >= :incarnation ORDER BY k.linked_at_ms DESC LIMIT 1
+
+-- name: late_words
+UPDATE handoffs SET exited = :exited, output_tail = :output_tail
+WHERE task_key = :task_key AND token = :token AND exited = ''
+
 -- name: end_links
 UPDATE links SET state = :state WHERE agent_id = :agent_id AND state = 'up'
 

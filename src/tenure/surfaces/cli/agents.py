@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from tenure.surfaces.cli.context import must
+from tenure.core.errors import refuse
+from tenure.surfaces.cli.context import Stop, must
 from tenure.surfaces.cli.output import Result, ago, clean, duration, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from tenure.core.model import Agent
+    from tenure.links.identity import ProcessIdentity
     from tenure.surfaces.cli.context import Context
 
 
@@ -19,6 +22,7 @@ def join(context: Context) -> Result:
     from tenure.surfaces import shapes
 
     named = context.get("id") or context.environ.get("TENURE_AGENT") or _same_name_here(context)
+    process = _process(context.get("pid")) if context.get("pid") is not None else None
     agent = must(
         register(
             context.store,
@@ -27,10 +31,14 @@ def join(context: Context) -> Result:
             role=context.get("role", ""),
             skills=context.get("skill", []),
             profile="cli",
+            # Inside `tenure run` this keeps the run; anywhere else joining begins one.
+            **context.run_of(named or ""),
             **context.place(),
             **context.project(),
         )
     )
+    if context.get("pid") is not None:
+        _link(context, agent, process)
     lines = [f"Joined as {agent.agent_id}" + (f" ({clean(agent.name)})" if agent.name != agent.agent_id else "")]
     others = [one.agent_id for one in must(agents_in(context.store, worktree=agent.worktree)) if one != agent]
     if others:
@@ -40,6 +48,36 @@ def join(context: Context) -> Result:
     else:
         lines.append(f"In other folders say: {_EXPORT}{agent.agent_id}")
     return Result(data=shapes.agent(agent), lines=lines, next=["tenure ready", "tenure next"])
+
+
+def _process(pid: int) -> ProcessIdentity:
+    """The process that is meant, while it can be seen."""
+    from tenure.links.identity import of_process
+
+    found = of_process(pid)
+    if found is None:
+        message = f"There is no process {pid} that can be seen from here."
+        raise Stop(refuse("usage", message, "Name a running process of this host: tenure agent join --pid $$"))
+    return found
+
+
+def _link(context: Context, agent: Agent, process: ProcessIdentity | None) -> None:
+    """Write down which process the agent is; a server on this host watches it from now on."""
+    from tenure.engine.agents import link_up
+
+    assert process is not None
+    must(
+        link_up(
+            context.store,
+            agent_id=agent.agent_id,
+            incarnation=agent.incarnation,
+            kind="server",
+            boot_id=process.boot_id,
+            pid_ns=process.pid_namespace,
+            pid=process.pid,
+            start_ticks=process.start_ticks,
+        )
+    )
 
 
 def _same_name_here(context: Context) -> str | None:
@@ -116,7 +154,8 @@ def leave(context: Context) -> Result:
         for lease in held:
             named = {"task_id": lease.task_id, "project_id": lease.project_id}
             must(send_message(context.store, text=message, sender=agent_id, **named))
-    agent = must(depart(context.store, agent_id=agent_id, reason=clean(message, 200) or "left"))
+    run = context.run_of(agent_id)
+    agent = must(depart(context.store, agent_id=agent_id, **run, reason=clean(message, 200) or "left"))
     left = f"{agent.agent_id} has left"
     tasks = ", ".join(lease.task_id for lease in held)
     return Result(data=shapes.agent(agent), lines=[f"{left}; on offer now: {tasks}." if tasks else f"{left}."])

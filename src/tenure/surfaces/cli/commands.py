@@ -181,6 +181,7 @@ COMMANDS: tuple[Command, ...] = (
             Option(name="--name", value="NAME", help="Its name."),
             Option(name="--role", value="ROLE", help="What it does."),
             Option(name="--skill", value="NAME", help="Something it can do.", many=True, aliases=("--skills",)),
+            Option(name="--pid", value="PID", help="Its process, for a server on this host to watch.", kind="int"),
         ),
         aliases=("join", "agent register", "register", "agent add"),
     ),
@@ -685,6 +686,55 @@ does not, TENURE_INCARNATION which run of it (tenure run sets both).""",
         notes="""The task comes as JSON on standard input. Standard output is the result: a JSON object of outcome
 fields (outcome_text, artifact_location, artifact_mime, message, metadata, ...) or any text. Exit status 0 is
 success, any other failure. TENURE_TASK, TENURE_LEASE and TENURE_URL are set; a token is taken from TENURE_TOKEN.""",
+    ),
+    _command(
+        "run",
+        "run:run",
+        "Run a coding agent or any command as an agent, and watch its process.",
+        "tenure run --task F001 -- make build",
+        "tenure run --agent ada --next --worktree -- claude",
+        "tenure run --hold --timeout 20m -- make test",
+        arguments=(Argument(name="COMMAND", help="The program and its arguments, after --.", many=True),),
+        options=(
+            AGENT,
+            Option(name="--task", value="TASK", help="Claim this task for it.", aliases=("--task-id",)),
+            Option(name="--next", help="Claim the best ready task for it."),
+            Option(name="--wait", value="TIME", help="With --next: wait so long for one.", kind="duration"),
+            Option(name="--worktree", help="Give it a worktree and a branch of its own, and run it there."),
+            Option(name="--base", value="REVISION", help="With --worktree: what a new branch begins from."),
+            Option(name="--hold", help="Keep the leases you hold while a long command of yours runs."),
+            Option(
+                name="--timeout",
+                value="TIME",
+                help="End it after this long (status 124); until then its silence is vouched for.",
+                kind="duration",
+            ),
+            Option(name="--no-complete", help="Release the task after exit status 0, unless 100% was reported."),
+            Option(
+                name="--on-lost",
+                value="WHAT",
+                help="When the lease is lost: stop it, or only tell (default on a terminal).",
+                choices=("stop", "tell"),
+            ),
+            _CAPABILITIES,
+            Option(name="--prefer", value="KIND", help="With --next: a kind you would rather have.", many=True),
+            Option(
+                name="--url", value="URL", help="What to export as TENURE_URL (default: TENURE_URL, else this host's)."
+            ),
+            Option(name="--quiet", help="Say nothing but what went wrong.", aliases=("-q",)),
+        ),
+        notes="""The program finds TENURE_AGENT, TENURE_INCARNATION, TENURE_URL and TENURE_STORE in its environment, and
+with a task TENURE_TASK and TENURE_LEASE. Exit status 0 completes the task if the program reported 100% or never called
+at all; any other end gives it back with the last lines of output. The exit status is the program's.""",
+    ),
+    _command(
+        "demo",
+        "setup:demo",
+        "Watch three agents work, and one of them being killed: real processes, worktrees and commits.",
+        "tenure demo",
+        "tenure demo --store .git/tenure/tenure.db",
+        notes="""It takes less than half a minute and works in a temporary repository. With --store it keeps its tasks
+in that store, in a project of its own: a server on it, and what it shows, takes part.""",
     ),
     _command("tour", "setup:tour", "A short tour of the engine, on a manual clock.", "tenure tour"),
     _command(

@@ -184,13 +184,28 @@ class Context:
 
     def caller(self, task_id: str | None = None) -> dict[str, Any]:
         """The arguments by which a holder's verb is told who calls."""
-        caller = {"agent_id": self.agent_id(task_id), **self.project()}
+        agent_id = self.agent_id(task_id)
+        caller = {"agent_id": agent_id, **self.run_of(agent_id), **self.project()}
         if task_id is not None:
             caller["task_id"] = task_id
-        lease_id = self.get("lease") or self.environ.get("TENURE_LEASE")
+        lease_id = self.get("lease") or self._lease_of_environment(task_id, caller)
         if lease_id:
             caller["lease_id"] = lease_id
         return caller
+
+    def run_of(self, agent_id: str) -> dict[str, Any]:
+        """The run of the agent that this command speaks for, as an argument for a verb: `tenure run` names it."""
+        named = self.environ.get("TENURE_INCARNATION", "")
+        if agent_id != self.environ.get("TENURE_AGENT") or not (named.isascii() and named.isdigit()):
+            return {}
+        return {"incarnation": int(named)}
+
+    def _lease_of_environment(self, task_id: str | None, caller: dict[str, Any]) -> str | None:
+        """TENURE_LEASE, unless it is another task's, or the run is named: that fences as well, and a run that got its
+        task back after a recovery holds it under a lease that its environment cannot know."""
+        if "incarnation" in caller or self.environ.get("TENURE_TASK", task_id) != task_id:
+            return None
+        return self.environ.get("TENURE_LEASE")
 
     def again(self, words: str, *, without: Sequence[str] = (), **changes: Any) -> str:
         """The command line for the next page: as it was given, but for the changes."""

@@ -29,11 +29,13 @@ class Result(Record):
     warnings: Sequence[str] = ()
     # Set when the command worked and what it found is not well: a doctor's verdict.
     refusal: Refused | None = None
+    # The exit status of a success: another program's, where a command ran one.
+    status: int = 0
 
     @property
     def exit_status(self) -> int:
         """What the command line exits with."""
-        return 0 if self.refusal is None else self.refusal.exit_status
+        return self.status if self.refusal is None else self.refusal.exit_status
 
 
 def envelope(result: Result) -> dict[str, Any]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tenure.surfaces.cli.context import Context
 
 PORT = 7420
+DEFAULT_URL = f"http://127.0.0.1:{PORT}"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -38,10 +39,13 @@ def up(context: Context) -> Result:
 
 def _greet(url: str, path: str) -> None:
     """Where it listens and how to try it."""
+    from shlex import quote
+
     post = f"curl -X POST -H 'Content-Type: application/json' {url}"
     print(f"Tenure listens at {url}, process {os.getpid()}, store {path}")
     print("Try it:")
     print(f"""  {post}/tasks -d '{{"task_summary": "Say hello"}}'""")
     print(f"""  {post}/lease -d '{{"worker_id": "worker.1"}}'""")
     print(f"Agents connect over MCP at {url}/mcp.")
+    print(f"  tenure demo --store {quote(path)}")
     print(f"  {url}/docs describes the rest. Ctrl-C stops.", flush=True)

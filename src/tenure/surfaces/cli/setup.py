@@ -1,4 +1,4 @@
-"""`tenure init` and `tenure tour`."""
+"""`tenure init`, `tenure tour` and `tenure demo`."""
 
 from __future__ import annotations
 
@@ -44,3 +44,22 @@ def tour(context: Context) -> Result:
     with redirect_stdout(told):
         main()
     return Result(data={"text": told.getvalue()}, lines=told.getvalue().splitlines())
+
+
+def demo(context: Context) -> Result:
+    """Run the demo, told as it happens."""
+    from shutil import which
+
+    from tenure.demo import Failed, main
+
+    if which("git") is None:
+        raise Stop(refuse("usage", "The demo shows real commits, and git is not installed.", "Install git first."))
+    as_json = context.get("json") or context.get("format") == "json"
+    store = os.path.abspath(os.path.join(context.folder, context.get("store"))) if context.get("store") else None
+    if store is not None and not os.path.exists(store):
+        raise Stop(refuse("store_unavailable", f"There is no store at {store}.", "Make one with tenure init."))
+    try:
+        timings = main(store, quiet=bool(as_json))
+    except Failed as failed:
+        raise Stop(refuse("internal_error", str(failed), "Run it again; if it stays so, report it.")) from failed
+    return Result(data=timings)

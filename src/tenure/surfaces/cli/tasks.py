@@ -135,6 +135,7 @@ def claim(context: Context) -> Result:
     from tenure.engine import claims
 
     task_id = context.get("task")
+    _look_around(context)
     grant = claims.claim(context.store, task_id=task_id, **_claimant(context))
     return view.granted(context, _with_git(context, must(grant)))
 
@@ -153,6 +154,7 @@ def take_next(context: Context) -> Result:
     from tenure.engine import claims
 
     claimant = _claimant(context)
+    _look_around(context)
     grant = claims.claim_next(context.store, preferred_kinds=context.get("prefer", []), **claimant)
     if isinstance(grant, Refused) and grant.code == "nothing_ready":
         raise Stop(grant.replace(next="See what is in the way: tenure status, or tenure why TASK."))
@@ -167,13 +169,21 @@ def take_next(context: Context) -> Result:
     return result.replace(warnings=[f"you also hold {', '.join(others)}"]) if others else result
 
 
+def _look_around(context: Context) -> None:
+    """Before a claim: where no server runs, nobody else notices that a process of this host is gone."""
+    from tenure.links.sweep import bury_the_dead
+
+    bury_the_dead(context.store)
+
+
 def _claimant(context: Context) -> Any:
     from tenure.config import ttl_from_environment
 
     agent_id = context.agent_id()
     return {
         "agent_id": agent_id,
-        "profile": context.get("profile", "cli"),
+        **context.run_of(agent_id),
+        "profile": context.get("profile") or ("agent" if context.run_of(agent_id) else "cli"),
         "ttl_s": context.get("ttl"),
         "default_ttl_s": must(ttl_from_environment(context.environ)),
         "capabilities": context.capabilities(agent_id),

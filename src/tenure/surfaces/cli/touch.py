@@ -52,7 +52,8 @@ def touch(context: Context) -> Result:
     # A name is looked up only if nobody has it as an id, so that a hook that gives the id reads nothing twice.
     named = context.get("agent") or context.environ.get("TENURE_AGENT")
     silence_s = context.get("expect_silence", 0)
-    touched = touch_verb(context.store, agent_id=named or context.agent_id(), expect_silence_s=silence_s)
+    agent_id = named or context.agent_id()
+    touched = touch_verb(context.store, agent_id=agent_id, expect_silence_s=silence_s, **context.run_of(agent_id))
     if named and isinstance(touched, Refused) and touched.code == "agent_not_found":
         touched = touch_verb(context.store, agent_id=context.agent_id(), expect_silence_s=silence_s)
     return _shown(context, must(touched))
