@@ -638,6 +638,29 @@ def _receipt_told(scene: Scene, situation: str, answer: Any) -> str:
 
 # -- Files ------------------------------------------------------------------------------------------------------------
 
+
+def replayed() -> str:
+    """What the rules make of the traces in the repository."""
+    from tenure.core.replay import RULES, replay
+    from tenure.surfaces.cli.replay import runs_of
+
+    runs = runs_of(str(ROOT / "tests" / "replay" / "silences.csv.gz"))
+    outcomes = [replay(runs, rule, settings.DEFAULTS) for rule in RULES]
+    rows = [
+        (
+            code(outcome.rule),
+            f"{outcome.false_recoveries_per_agent_hour:.2f}",
+            f"{outcome.runs_hit_share:.1%}",
+            f"{outcome.latency_mean_s:.1f} s",
+            f"{outcome.latency_p95_s:.1f} s",
+        )
+        for outcome in outcomes
+    ]
+    head = ("rule", "false recoveries per agent-hour", "runs hit", "mean latency", "p95 latency")
+    hours = f"{sum(map(len, runs)):,} calls in {len(runs)} unattended runs, {outcomes[0].agent_hours:.0f} agent-hours."
+    return f"{hours}\n\n{table(head, rows)}"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "lease-settings": lease_settings,
     "tenure-settings": tenure_settings,
@@ -657,6 +680,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "late-receipts": late_receipts,
     "common-options": common_options,
     "commands": commands,
+    "replay": replayed,
 }
 
 

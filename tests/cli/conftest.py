@@ -74,5 +74,6 @@ def scene(desk: Desk, template: Path, tmp_path: Path) -> Desk:
     for agent in (AGENT, OTHER):
         desk.ok("agent", "join", "--id", agent, "--name", agent)
     (tmp_path / "tasks.jsonl").write_text('{"title": "From a file"}\n')
+    (tmp_path / "trace.csv").write_text("session_id,t_seconds,kind\na,0,tool_call\na,60,tool_call\n")
     (tmp_path / "settings.toml").write_text("[task_lease]\nmax_renewals = 20\n")
     return desk

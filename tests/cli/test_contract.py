@@ -62,6 +62,7 @@ WORDS = {
     "config show": "",
     "config set": "task_lease.max_renewals 20",
     "config import": "{settings}",
+    "replay": "{trace}",
     "tour": "",
     "completion": "bash",
 }
@@ -72,7 +73,11 @@ STORELESS = {"init", "prime", "tour", "completion"}
 
 def words_of(command: Command, scene: Desk, tmp_path: Path) -> list[str]:
     receipt = scene.data("receipts", "list")["receipts"][0]["receipt_id"]
-    files = {"file": tmp_path / "tasks.jsonl", "settings": tmp_path / "settings.toml"}
+    files = {
+        "file": tmp_path / "tasks.jsonl",
+        "settings": tmp_path / "settings.toml",
+        "trace": tmp_path / "trace.csv",
+    }
     return [*command.path.split(), *WORDS[command.path].format(receipt=receipt, **files).split()]
 
 

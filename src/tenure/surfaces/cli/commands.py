@@ -599,6 +599,24 @@ description), after (or depends_on, blocked_by), priority, kind, requires, statu
 fields (outcome_text, artifact_location, artifact_mime, message, metadata, ...) or any text. Exit status 0 is
 success, any other failure. TENURE_TASK, TENURE_LEASE and TENURE_URL are set; a token is taken from TENURE_TOKEN.""",
     ),
+    _command(
+        "replay",
+        "replay:replay",
+        "Replay traces of real agents through the rules: false recoveries and latency.",
+        "tenure replay silences.csv.gz",
+        "tenure replay silences.csv.gz --set tenure.hung_after_s=900 --json",
+        arguments=(Argument(name="FILE", help="A trace: CSV, packed with gzip or not."),),
+        options=(
+            Option(
+                name="--set",
+                value="SETTING=VALUE",
+                help="Another value for a setting, for this replay only.",
+                many=True,
+            ),
+        ),
+        notes="""The settings of this store are used, or the defaults where there is none. Three rules are compared:
+unlinked, linked, linked_announced. See docs/replay.md for the model and the columns of the file.""",
+    ),
     _command("tour", "setup:tour", "A short tour of the engine, on a manual clock.", "tenure tour"),
     _command(
         "completion",
