@@ -197,7 +197,9 @@ def _silence(lease: Lease, next_ms: int, linked: bool, helped_until_ms: int) -> 
     while True:
         pulse_ms = (at_ms // PULSE_EVERY_MS + 1) * PULSE_EVERY_MS if linked else next_ms
         help_ms = lease.seen_at_ms + SUBAGENT_EVERY_MS
-        until_ms = min(pulse_ms, help_ms, next_ms) if help_ms <= helped_until_ms else min(pulse_ms, next_ms)
+        if help_ms > helped_until_ms:
+            help_ms = next_ms
+        until_ms = min(pulse_ms, help_ms, next_ms)
         yield lease, at_ms, until_ms
         if until_ms == next_ms or not live(lease, until_ms):
             return
