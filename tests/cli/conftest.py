@@ -33,8 +33,9 @@ def shell(repository: Path) -> Shell:
 
 
 @pytest.fixture
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that would tell a command who it is."""
+def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing that would tell a command who it is, and notes of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in list(os.environ):
         if name.startswith(OURS) and not name.startswith("PYTHON"):
             monkeypatch.delenv(name)

@@ -21,6 +21,7 @@ DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "cli.md"
 # blocked. {file} is a file of JSON lines, {settings} one of settings, {receipt} a receipt.
 WORDS = {
     "init": "",
+    "setup": "claude-code",
     "status": "",
     "ready": "",
     "next": f"--agent {OTHER}",
@@ -63,12 +64,14 @@ WORDS = {
     "config set": "task_lease.max_renewals 20",
     "config import": "{settings}",
     "replay": "{trace}",
+    "hook pre-push": "",
+    "hook pre-receive": "",
     "tour": "",
     "completion": "bash",
 }
 # These run until they are stopped; their own tests start them.
 ENDLESS = {"up", "worker"}
-STORELESS = {"init", "prime", "tour", "completion"}
+STORELESS = {"init", "setup", "prime", "hook pre-push", "tour", "completion"}
 
 
 def words_of(command: Command, scene: Desk, tmp_path: Path) -> list[str]:
