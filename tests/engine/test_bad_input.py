@@ -69,6 +69,7 @@ ALSO: dict[str, dict[str, Any]] = {
     "claim": {"task_id": "F003"},
     "assign_task": {"task_id": "F003"},
     "delete_task": {"task_id": "F003"},
+    "fence": {"lease_id": "{lease}"},
     "link_down": {"link_id": "{link}"},
     "pulse": {"link_id": "{link}"},
     "show_receipt": {"receipt_id": "{receipt}"},
@@ -160,13 +161,13 @@ class World:
         add(self.store)
         add(self.store, "F002", after=["F001"])
         add(self.store, "F003")
-        take(self.store, "A1")
+        lease = take(self.store, "A1")
         link = ok(agents.link_up(self.store, agent_id="A1", incarnation=1))
         ok(agents.start_server(self.store, server_id="s1"))
         ok(notes.send_message(self.store, text="hi", sender="ann", task_id="F001", to="A1"))
         receipt = ok(list_receipts(self.store))[0]
         # What only this world knows the names of.
-        self.named = {"{link}": link.link_id, "{receipt}": receipt.receipt_id}
+        self.named = {"{link}": link.link_id, "{receipt}": receipt.receipt_id, "{lease}": lease.lease_id}
         self.good = whole(self.store)
         self.saved = SqliteStore(":memory:", clock=ManualClock())
         self.store.connection.backup(self.saved.connection)

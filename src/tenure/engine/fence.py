@@ -31,14 +31,19 @@ def fence(
     """The live, accepted lease that a token or a lease id belongs to, narrowed by its task where one is named."""
     if token is None and lease_id is None:
         return inputs.bad("token", "or lease_id is needed")
+    task = load.task_named(tx, task_id, project_id) if task_id is not None else None
+    unknown = task if isinstance(task, Refused) else load.unknown_project(tx, project_id)
+    if unknown is not None:
+        return unknown
     if lease_id is not None:
         known = load.lease_by_id(tx, lease_id)
         found = [] if known is None else [known]
     else:
         found = [Lease(**row) for row in tx.all("unended_with_token", token=token)]
     for lease in found:
-        named = (token in (None, lease.token)) and task_id in (None, lease.task_id)
-        if named and project_id in (None, lease.project_id) and lease.state == "active" and live(lease, tx.now_ms):
+        meant = token in (None, lease.token) and task_id in (None, lease.task_id)
+        meant = meant and project_id in (None, lease.project_id)
+        if meant and lease.state == "active" and live(lease, tx.now_ms):
             return lease
     proof = f"Token {token}" if lease_id is None else f"Lease {lease_id}"
     where = f" on {task_id}" if task_id is not None else ""

@@ -316,8 +316,9 @@ a time limit and never fail: a coding agent is not held up. See docs/clients.md 
             Option(
                 name="--expect-silence",
                 value="TIME",
-                help="Announce a silence (at most tenure.silence_cap_s).",
+                help="Announce a silence, such as 10m; your next call ends it (at most tenure.silence_cap_s).",
                 kind="duration",
+                aliases=("--silence",),
             ),
         ),
         aliases=("renew", "task extend", "task report", "task progress", "report"),

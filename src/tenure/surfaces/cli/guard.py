@@ -4,7 +4,7 @@ An agent without a live lease may push its own branch, where its work is safe an
 whoever holds the task now must not find the shared branches changed under it. People are not hindered: only a process
 that says who it is (TENURE_AGENT), or that works in an agent's own worktree or on its branch, is taken for an agent.
 `pre-push` lets everything through when it cannot tell; it can be skipped anyway. `pre-receive` lets nothing through
-that it cannot check, except branches of agents.
+while it cannot ask its store.
 """
 
 from __future__ import annotations
@@ -70,9 +70,19 @@ def _identities(context: Context, named: str) -> list[Agent | str]:
     root = context.worktree()
     here = must(agents_in(context.store, worktree=root, **context.project()))
     branch = context.branch().get("branch")
-    own_worktree = os.path.isfile(os.path.join(root, ".git"))
+    linked = _is_linked(root)
     prefix = _prefix(context)
-    return [agent for agent in here if own_worktree or branch in _branches(agent, prefix)]
+    return [agent for agent in here if linked or branch in _branches(agent, prefix)]
+
+
+def _is_linked(root: str) -> bool:
+    """Whether a folder is a worktree beside the main one; a submodule has a .git file too, and is none."""
+    try:
+        with open(os.path.join(root, ".git"), encoding="utf-8", errors="surrogateescape") as file:
+            git_dir = file.read().strip().removeprefix("gitdir:").strip()
+    except OSError:
+        return False
+    return os.path.isfile(os.path.join(root, git_dir, "commondir"))
 
 
 def _branches(agent: Agent | str, prefix: str) -> list[str]:
