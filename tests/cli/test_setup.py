@@ -276,7 +276,10 @@ def test_hooks_without_store_agent_or_tenure_are_silent_and_succeed(place: Shell
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"not a database" * 1000)
     for command in all_of_them:
-        assert hook(place, command, {}, TENURE_STORE=str(broken)) == (0, "", "")
+        # By itself, too: the shell's part is for when there is no tenure that knows the option.
+        bare = command.partition(" 2>")[0]
+        assert hook(place, bare, {}, TENURE_STORE=str(broken), TENURE_AGENT="A1") == (0, "", "")
+        assert hook(place, bare, {}, TENURE_STORE=str(tmp_path / "none.db")) == (0, "", "")
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex", "gemini", "cursor"])

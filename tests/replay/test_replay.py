@@ -183,6 +183,16 @@ def test_play_of_one_silence_is_recovered_under_these_rules(calls: list[Call], r
     assert tuple(play(calls, rule, DEFAULTS).recovered for rule in RULES) == recovered
 
 
+def test_play_of_a_recovered_agent_does_not_count_that_silence_as_its_rhythm() -> None:
+    seconds = [*range(0, 150, 10), *range(700, 800, 10)]
+    calls = [Call(at_ms=second * 1000) for second in seconds]
+    unlinked, linked = (play(calls, rule, DEFAULTS) for rule in ("unlinked", "linked"))
+    assert (unlinked.recovered, linked.recovered) == (1, 0)
+    # Five calls to a report: after the silence marks begin anew, so that of two reports there is one more gap.
+    assert unlinked.leases[-1].mark_gaps == "50000 50000 50000"
+    assert linked.leases[-1].mark_gaps == "50000 50000 600000 50000"
+
+
 def test_play_of_an_unlinked_run_spreads_kills_over_the_time_it_was_held() -> None:
     played = play(silent_for(20), "unlinked", DEFAULTS)
     # Killed at once it is noticed after 80 s, killed at 20 s after 60.
