@@ -651,8 +651,8 @@ def replayed() -> str:
             code(outcome.rule),
             f"{outcome.false_recoveries_per_agent_hour:.2f}",
             f"{outcome.runs_hit_share:.1%}",
-            f"{outcome.latency_mean_s:.1f} s",
-            f"{outcome.latency_p95_s:.1f} s",
+            f"{outcome.latency_mean_s:.3g} s",
+            f"{outcome.latency_p95_s:.3g} s",
         )
         for outcome in outcomes
     ]

@@ -146,6 +146,11 @@ def take_back(desk: Desk, note: Note, text: str) -> None:
     desk.forget(note.path)
 
 
+def undone(path: str, shown: str = "") -> str:
+    """What became of a file that was taken back, in words."""
+    return f"{'Restored' if os.path.lexists(path) else 'Removed'} {shown or path}"
+
+
 def _make_folders(folder: str) -> tuple[str, ...]:
     missing: list[str] = []
     while folder and not os.path.isdir(folder):

@@ -90,7 +90,7 @@ def setup_git(context: Context) -> Result:
             changed = hook.remove(desk)
             if server:
                 changed += _unconfigured(desk, config)
-            lines = [f"Restored {path}" for path in changed] or [f"No {hook.name} hook of Tenure was installed here."]
+            lines = [edits.undone(path) for path in changed] or [f"No {hook.name} hook of Tenure was installed here."]
             return Result(data={"client": "git", "changed": changed}, lines=lines)
         changed = _configured(context, desk, config) if server else []
         changed += hook.install(desk)

@@ -157,7 +157,8 @@ def pre_receive(context: Context) -> Result:
     if not isinstance(answer, Refused):
         return Result(data={"allowed": True, "agent_id": answer.agent_id, "task_id": answer.task_id})
     hint = (
-        "Push with the token of your live lease: git push -o tenure-token=TOKEN (the claim's answer has it). "
+        "Push with the proof of your live lease: git push -o tenure-token=TOKEN, or -o tenure-lease=LEASE "
+        "(both are in the claim's --json). "
         f"Without one, push to a branch of your own: {prefix}AGENT"
     )
     message = f"{answer.message.removesuffix('.')}, so {', '.join(guarded)} stays as it is."

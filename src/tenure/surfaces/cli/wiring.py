@@ -254,7 +254,9 @@ def _told(context: Context, client: Client, pieces: list[Piece], changed: list[s
     files = [_short(context, file) for file in changed]
     data = {"client": client.name, "changed": files, "pieces": rows}
     if context.get("remove"):
-        lines = [f"Restored {file}" for file in files] or [f"Nothing of Tenure was set up for {client.title} here."]
+        lines = [edits.undone(file, _short(context, file)) for file in changed] or [
+            f"Nothing of Tenure was set up for {client.title} here."
+        ]
         left = [row for row in rows if row["state"] == DIFFERS]
         warnings = [f"{row['file']}: {row['what']} is not as tenure writes it, and was left" for row in left]
         return Result(data=data, lines=lines, warnings=warnings)
