@@ -59,6 +59,7 @@ layers: $(STAMP) ## Check that lower layers never import upper ones
 
 docs: $(STAMP) ## Rewrite the generated parts of the documentation
 	$(BIN)/python tools/docs.py
+	$(BIN)/python tools/plot.py
 
 simulate: $(STAMP) ## Simulate a fleet from seeds (SEEDS=1000)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

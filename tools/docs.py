@@ -663,6 +663,28 @@ def mcp_tools() -> str:
     return table(("set", "tool", "takes", "for"), rows)
 
 
+def replayed() -> str:
+    """What the rules make of the traces in the repository."""
+    from tenure.core.replay import RULES, replay
+    from tenure.surfaces.cli.replay import runs_of
+
+    runs = runs_of(str(ROOT / "tests" / "replay" / "silences.csv.gz"))
+    outcomes = [replay(runs, rule, settings.DEFAULTS) for rule in RULES]
+    rows = [
+        (
+            code(outcome.rule),
+            f"{outcome.false_recoveries_per_agent_hour:.2f}",
+            f"{outcome.runs_hit_share:.1%}",
+            f"{outcome.latency_mean_s:.3g} s",
+            f"{outcome.latency_p95_s:.3g} s",
+        )
+        for outcome in outcomes
+    ]
+    head = ("rule", "false recoveries per agent-hour", "runs hit", "mean latency", "p95 latency")
+    hours = f"{sum(map(len, runs)):,} calls in {len(runs)} unattended runs, {outcomes[0].agent_hours:.0f} agent-hours."
+    return f"{hours}\n\n{table(head, rows)}"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "mcp-tools": mcp_tools,
     "lease-settings": lease_settings,
@@ -684,6 +706,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "late-receipts": late_receipts,
     "common-options": common_options,
     "commands": commands,
+    "replay": replayed,
 }
 
 

@@ -33,8 +33,9 @@ def shell(repository: Path) -> Shell:
 
 
 @pytest.fixture
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that would tell a command who it is."""
+def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing that would tell a command who it is, and notes of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in list(os.environ):
         if name.startswith(OURS) and not name.startswith("PYTHON"):
             monkeypatch.delenv(name)
@@ -74,5 +75,6 @@ def scene(desk: Desk, template: Path, tmp_path: Path) -> Desk:
     for agent in (AGENT, OTHER):
         desk.ok("agent", "join", "--id", agent, "--name", agent)
     (tmp_path / "tasks.jsonl").write_text('{"title": "From a file"}\n')
+    (tmp_path / "trace.csv").write_text("session_id,t_seconds,kind\na,0,tool_call\na,60,tool_call\n")
     (tmp_path / "settings.toml").write_text("[task_lease]\nmax_renewals = 20\n")
     return desk

@@ -21,6 +21,7 @@ DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "cli.md"
 # blocked. {file} is a file of JSON lines, {settings} one of settings, {receipt} a receipt.
 WORDS = {
     "init": "",
+    "setup": "claude-code",
     "status": "",
     "ready": "",
     "next": f"--agent {OTHER}",
@@ -62,19 +63,26 @@ WORDS = {
     "config show": "",
     "config set": "task_lease.max_renewals 20",
     "config import": "{settings}",
+    "replay": "{trace}",
+    "hook pre-push": "",
+    "hook pre-receive": "",
     "tour": "",
     "completion": "bash",
 }
 # These run until they are stopped, or start processes that do; their own tests start them.
 ENDLESS = {"up", "worker", "mcp", "run", "demo"}
-STORELESS = {"init", "prime", "tour", "completion"}
+STORELESS = {"init", "setup", "prime", "hook pre-push", "tour", "completion"}
 # These work on a git repository, which the scene is not: tests/worktree/test_cli.py has them.
 IN_GIT = {command.path for command in COMMANDS if command.path.startswith(("worktree ", "rescue "))}
 
 
 def words_of(command: Command, scene: Desk, tmp_path: Path) -> list[str]:
     receipt = scene.data("receipts", "list")["receipts"][0]["receipt_id"]
-    files = {"file": tmp_path / "tasks.jsonl", "settings": tmp_path / "settings.toml"}
+    files = {
+        "file": tmp_path / "tasks.jsonl",
+        "settings": tmp_path / "settings.toml",
+        "trace": tmp_path / "trace.csv",
+    }
     return [*command.path.split(), *WORDS[command.path].format(receipt=receipt, **files).split()]
 
 

@@ -78,6 +78,7 @@ ALSO: dict[str, dict[str, Any]] = {
     "delete_task": {"task_id": "F003"},
     "last_words": {"link_id": "{link}"},
     "attach_facts": {"handoff_id": "{handoff}"},
+    "fence": {"lease_id": "{lease}"},
     "link_down": {"link_id": "{link}"},
     "pulse": {"link_id": "{link}"},
     "show_receipt": {"receipt_id": "{receipt}"},
@@ -169,9 +170,9 @@ class World:
         add(self.store)
         add(self.store, "F002", after=["F001"])
         add(self.store, "F003")
-        take(self.store, "A1")
-        lease = take(self.store, "A2", "F003")
-        ok(endings.release(self.store, lease_id=lease.lease_id, message="over to you"))
+        lease = take(self.store, "A1")
+        given_back = take(self.store, "A2", "F003")
+        ok(endings.release(self.store, lease_id=given_back.lease_id, message="over to you"))
         link = ok(agents.link_up(self.store, agent_id="A1", incarnation=1))
         ok(agents.start_server(self.store, server_id="s1"))
         ok(notes.send_message(self.store, text="hi", sender="ann", task_id="F001", to="A1"))
@@ -182,6 +183,7 @@ class World:
             "{link}": link.link_id,
             "{receipt}": receipt.receipt_id,
             "{handoff}": handoff.handoff_id,
+            "{lease}": lease.lease_id,
         }
         self.good = whole(self.store)
         self.saved = SqliteStore(":memory:", clock=ManualClock())

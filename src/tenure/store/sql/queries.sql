@@ -587,6 +587,10 @@ WHERE l.task_key IN (SELECT value FROM json_each(:keys)) AND l.state IN ('offere
 SELECT {lease_row} {lease_from}
 WHERE l.agent_id = :agent_id AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms
 
+-- name: unended_with_token
+SELECT {lease_row} {lease_from}
+WHERE l.token = :token AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms
+
 -- name: ended_of_task
 SELECT {lease_row} {lease_from}
 WHERE l.task_key = :task_key AND l.state NOT IN ('offered', 'active') ORDER BY l.token DESC LIMIT :limit

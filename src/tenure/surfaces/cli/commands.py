@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.surfaces.cli.spec import Argument, Command, Option
-from tenure.surfaces.cli.touch import AGENT
+from tenure.surfaces.cli.touch import AGENT, HOOKED
 from tenure.surfaces.cli.touch import COMMAND as TOUCH
 
 HERE = "tenure.surfaces.cli."
@@ -109,6 +109,26 @@ COMMANDS: tuple[Command, ...] = (
         "Make a store for this repository (or folder), shared by all its worktrees.",
         "tenure init",
     ),
+    _command(
+        "setup",
+        "setup:setup",
+        "Set up a coding agent (MCP server, hooks) or git (pre-push) to work with Tenure.",
+        "tenure setup claude-code",
+        "tenure setup codex --user",
+        "tenure setup git",
+        "tenure setup git --check",
+        "tenure setup git --server --store /srv/tenure.db",
+        arguments=(Argument(name="CLIENT", help="claude-code, codex, gemini, opencode, cursor or git."),),
+        options=(
+            Option(name="--check", help="Change nothing; say what is set up and what differs.", aliases=("--dry-run",)),
+            Option(name="--remove", help="Take it out again: every file is as it was.", aliases=("--uninstall",)),
+            Option(name="--user", help="For all of your projects instead of this one.", aliases=("--global",)),
+            Option(name="--server", help="git: the pre-receive hook of a bare repository, which enforces."),
+        ),
+        notes="""Setting up twice changes nothing. What else is in a file stays as it is, comments included. Hooks have
+a time limit and never fail: a coding agent is not held up. See docs/clients.md for each client's files.""",
+        aliases=("install",),
+    ),
     _command("status", "overview:status", "How things stand: tasks, agents, claims.", "tenure status"),
     _command(
         "ready",
@@ -169,7 +189,20 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     TOUCH,
-    _command("prime", "prime:prime", "The working loop, for an agent that starts here.", "tenure prime"),
+    _command(
+        "prime",
+        "prime:prime",
+        "The working loop, for an agent that starts here.",
+        "tenure prime",
+        options=(
+            Option(
+                name="--hook",
+                value="CLIENT",
+                help="As a coding agent's hook: in the form it reads, and nothing where there is no store.",
+                choices=HOOKED,
+            ),
+        ),
+    ),
     _command(
         "agent join",
         "agents:join",
@@ -292,8 +325,9 @@ COMMANDS: tuple[Command, ...] = (
             Option(
                 name="--expect-silence",
                 value="TIME",
-                help="Announce a silence (at most tenure.silence_cap_s).",
+                help="Announce a silence, such as 10m; your next call ends it (at most tenure.silence_cap_s).",
                 kind="duration",
+                aliases=("--silence",),
             ),
         ),
         aliases=("renew", "task extend", "task report", "task progress", "report"),
@@ -736,6 +770,42 @@ at all; any other end gives it back with the last lines of output. The exit stat
         notes="""It takes less than half a minute and works in a temporary repository. With --store it keeps its tasks
 in that store, in a project of its own: a server on it, and what it shows, takes part.""",
     ),
+    _command(
+        "replay",
+        "replay:replay",
+        "Replay traces of real agents through the rules: false recoveries and latency.",
+        "tenure replay silences.csv.gz",
+        "tenure replay silences.csv.gz --set tenure.hung_after_s=900 --json",
+        arguments=(Argument(name="FILE", help="A trace: CSV, packed with gzip or not."),),
+        options=(
+            Option(
+                name="--set",
+                value="SETTING=VALUE",
+                help="Another value for a setting, for this replay only.",
+                many=True,
+            ),
+        ),
+        notes="""The settings of this store are used, or the defaults where there is none. Three rules are compared:
+unlinked, linked, linked_announced. See docs/replay.md for the model and the columns of the file.""",
+    ),
+    _command(
+        "hook pre-push",
+        "guard:pre_push",
+        "What git's pre-push hook asks: may this agent push these refs?",
+        "tenure hook pre-push origin git@example.com:repository.git < refs",
+        arguments=(
+            Argument(name="REMOTE", help="The remote's name.", required=False),
+            Argument(name="URL", help="Its address.", required=False),
+        ),
+        notes="Installed by: tenure setup git. Reads the refs from standard input, as git gives them.",
+    ),
+    _command(
+        "hook pre-receive",
+        "guard:pre_receive",
+        "What a server's pre-receive hook asks: does the push carry the token of a live lease?",
+        "tenure hook pre-receive --store /srv/tenure.db < refs",
+        notes="Installed by: tenure setup git --server. Reads the refs from standard input, as git gives them.",
+    ),
     _command("tour", "setup:tour", "A short tour of the engine, on a manual clock.", "tenure tour"),
     _command(
         "completion",
@@ -755,4 +825,5 @@ GROUPS = {
     "config": "Settings.",
     "worktree": "The folders that agents work in.",
     "rescue": "Uncommitted work that was saved from lost holders.",
+    "hook": "What git's hooks run.",
 }

@@ -38,6 +38,16 @@ DONT = (
 
 def prime(context: Context) -> Result:
     """Print the loop."""
+    if context.get("hook"):
+        from tenure.surfaces.cli.hooked import primed
+
+        return primed(context)
+    lines = loop_lines()
+    return Result(data={"text": "\n".join(lines)}, lines=lines)
+
+
+def loop_lines() -> list[str]:
+    """The loop as text."""
     rows = [(f"tenure {words}", purpose) for words, purpose in LOOP]
     width = max(len(words) for words, _ in rows)
     lines = [
@@ -48,5 +58,4 @@ def prime(context: Context) -> Result:
     lines += ["loses the task, with all it reported handed to the next. Exit status 6: you lost it; stop.", ""]
     lines += [f"  {words.ljust(width)}  {purpose}" for words, purpose in rows]
     lines += ["", "Do:", *(f"- {line}" for line in DO), "", "Don't:", *(f"- {line}" for line in DONT)]
-    lines += ["", "Every command takes --json and has --help."]
-    return Result(data={"text": "\n".join(lines)}, lines=lines)
+    return [*lines, "", "Every command takes --json and has --help."]

@@ -1,4 +1,4 @@
-"""`tenure init`, `tenure tour` and `tenure demo`."""
+"""`tenure init`, `tenure setup`, `tenure tour` and `tenure demo`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,29 @@ def init(context: Context) -> Result:
     lines.append("It is shared by every worktree of this repository." if f"{os.sep}.git{os.sep}" in path else "")
     lines += ["Try next:", *(f"  {command}" for command in TRY)]
     return Result(data={"store": path, "created": not existed}, lines=[line for line in lines if line], next=TRY)
+
+
+def setup(context: Context) -> Result:
+    """Set up a coding agent or git, look whether it is, or take it out."""
+    from tenure.surfaces.cli.clients import CLIENTS
+    from tenure.surfaces.cli.spec import near
+
+    name = str(context.get("client")).lower().replace("_", "-")
+    if context.get("check") and context.get("remove"):
+        raise Stop(refuse("usage", "setup: --check and --remove do not go together"))
+    if name == "git":
+        from tenure.surfaces.cli.githooks import setup_git
+
+        return setup_git(context)
+    if name not in CLIENTS:
+        meant = near(name, [*CLIENTS, "git"])
+        message = f"setup: there is no client {name!r}" + (f"; did you mean {meant}?" if meant else "")
+        raise Stop(refuse("usage", message, f"Use one of: {', '.join([*CLIENTS, 'git'])}."))
+    if context.get("server"):
+        raise Stop(refuse("usage", "setup: --server is for git"))
+    from tenure.surfaces.cli.wiring import wire
+
+    return wire(context, CLIENTS[name])
 
 
 def tour(context: Context) -> Result:

@@ -19,6 +19,9 @@ AGENT = Option(
     aliases=("--agent-id", "--as", "-a"),
 )
 
+# The coding agents whose hooks call this; see surfaces/cli/clients.py.
+HOOKED = ("claude-code", "codex", "gemini", "opencode", "cursor")
+
 COMMAND = Command(
     path="touch",
     summary="Tell that the agent is alive. Extends what it holds; for hooks, on every tool use.",
@@ -33,6 +36,12 @@ COMMAND = Command(
             aliases=("--silence",),
         ),
         Option(name="--quiet", help="Print nothing, unless a lease was lost.", aliases=("-q",)),
+        Option(
+            name="--hook",
+            value="CLIENT",
+            help="As a coding agent's hook: never fails, and speaks only of a lost lease.",
+            choices=HOOKED,
+        ),
     ),
     examples=("tenure touch --agent A1234ABCD", "tenure touch --expect-silence 10m"),
     aliases=("heartbeat",),
@@ -44,6 +53,15 @@ SILENCE_CAPPED = "announced silence is limited to {most} (tenure.silence_cap_s)"
 
 def touch(context: Context) -> Result:
     """Touch, and say what it reached."""
+    if context.get("hook"):
+        from tenure.surfaces.cli.hooked import touched
+
+        return touched(context)
+    return _shown(context, reach(context))
+
+
+def reach(context: Context) -> Touched:
+    """The touch itself."""
     from tenure.engine.touch import touch as touch_verb
     from tenure.surfaces.cli.context import must
 
@@ -56,7 +74,8 @@ def touch(context: Context) -> Result:
     touched = touch_verb(context.store, agent_id=agent_id, expect_silence_s=silence_s, **context.run_of(agent_id))
     if named and isinstance(touched, Refused) and touched.code == "agent_not_found":
         touched = touch_verb(context.store, agent_id=context.agent_id(), expect_silence_s=silence_s)
-    return _shown(context, must(touched))
+    answer: Touched = must(touched)
+    return answer
 
 
 def _shown(context: Context, value: Touched) -> Result:
