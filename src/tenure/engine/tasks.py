@@ -122,6 +122,10 @@ def _add_all(
     settings = load.settings_for(tx, project_id)
     if isinstance(settings, Refused):
         return settings
+    # New edges are added one request after the other; names beside each other, but not beside edges that may need them.
+    tx.lock(
+        "edges" if allow_missing or any(fields.get("after") for fields in tasks) else "names", project_id=project_id
+    )
     added: list[Task] = []
     edges: list[tuple[Task, Sequence[str]]] = []
     for fields in tasks:

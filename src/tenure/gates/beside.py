@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tenure.gates.receiptgate import ReceiptGate
     from tenure.monitors.loop import Monitor
-    from tenure.store.sqlite import SqliteStore
+    from tenure.store.store import Store
 
 
 class GateStatus(MonitorStatus):
@@ -37,7 +37,7 @@ class LoopWithGate(Loop):
         super().__init__(monitors, data_version)
         self._gate = gate
         # Connections that nobody else uses: closed when both loops have ended.
-        self.owned: list[SqliteStore] = []
+        self.owned: list[Store] = []
         self._beside = Loop([gate], gate_data_version)
 
     def start(self) -> None:

@@ -81,6 +81,9 @@ class Transaction:
         count: int = self._cursor.execute(self._queries[query], values).rowcount
         return count
 
+    def lock(self, name: str, **values: Any) -> None:
+        """Take a lock that a store with many writers at once needs. The one writer of SQLite holds them all already."""
+
     def attempt(self, step: Callable[[], R]) -> R:
         """Run a step of the verb; if it answers with a refusal, undo what the step wrote.
 
@@ -145,6 +148,8 @@ class Transaction:
 class Store:
     """Base of the stores: what they share is how a committed transaction's recoveries are told."""
 
+    # Where it is, as a person may be shown it.
+    path: str
     on_recovery_callback: RecoveryCallback | None = None
     # The time of the last transaction, by which its answer is to be read ("expires in 10m").
     answered_at_ms: int = 0
@@ -157,8 +162,32 @@ class Store:
         """Run a read in one snapshot."""
         raise NotImplementedError
 
+    def clone(self) -> Store:
+        """Another connection to the same store, for another thread."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Give back what the store holds."""
+        raise NotImplementedError
+
+    def data_version(self) -> int:
+        """Changes when another connection has written; so cheap that a monitor can look often."""
+        raise NotImplementedError
+
+    def integrity_faults(self) -> list[str]:
+        """What is wrong with the store; empty when it is sound."""
+        raise NotImplementedError
+
+    def schema_version(self) -> int:
+        """The number of the last migration that the store has seen."""
+        raise NotImplementedError
+
+    def wall_ms(self) -> int:
+        """This machine's own clock, which the store's time may be compared with."""
+        raise NotImplementedError
+
+    def adopt(self) -> None:
+        """The way out of store_shared: this machine keeps the store."""
         raise NotImplementedError
 
     def tell(self, transaction: Transaction) -> None:

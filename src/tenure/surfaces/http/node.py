@@ -14,7 +14,6 @@ from tenure import app
 from tenure.core.deadline import PULSE_EVERY_MS
 from tenure.core.errors import Refused
 from tenure.engine import agents
-from tenure.store.runner import Runner
 from tenure.store.store import StoreFault
 from tenure.surfaces.http.polls import Polls
 
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 
     from tenure.engine.verb import Verb
     from tenure.store.runner import Job
-    from tenure.store.sqlite import SqliteStore
-    from tenure.store.store import Transaction
+    from tenure.store.store import Store, Transaction
 
 R = TypeVar("R")
 
@@ -34,7 +32,7 @@ log = logging.getLogger("tenure.http")
 class Node:
     """The parts of a running server."""
 
-    def __init__(self, store: SqliteStore, server_id: str) -> None:
+    def __init__(self, store: Store, server_id: str) -> None:
         self.store = store
         self.server_id = server_id
         self.stopping = False
@@ -45,7 +43,7 @@ class Node:
         """Begin to serve: lift what was live when the last server of this name was heard, then pulse."""
         self._loop = asyncio.get_running_loop()
         self._written: asyncio.Future[None] = self._loop.create_future()
-        self.runner = Runner(
+        self.runner = app.runner(
             self.store,
             deliver=self._deliver,
             make_future=self._loop.create_future,

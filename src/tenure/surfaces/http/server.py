@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from tenure.store.sqlite import SqliteStore
+    from tenure.store.store import Store
 
 log = logging.getLogger("tenure.http")
 
@@ -53,7 +53,7 @@ ROUTES = [
 ]
 
 
-def build(store: SqliteStore, server_id: str, tokens: Tokens | None = None) -> Any:
+def build(store: Store, server_id: str, tokens: Tokens | None = None) -> Any:
     """The application over a store. It may be mounted in another one: its parts start with its lifespan."""
 
     @contextlib.asynccontextmanager
@@ -112,7 +112,7 @@ def _node_within(application: Any) -> Node | None:
     return None
 
 
-def serve(store: SqliteStore, host: str, port: int, tokens: Tokens | None, listening: Callable[[str], None]) -> None:
+def serve(store: Store, host: str, port: int, tokens: Tokens | None, listening: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT. `listening` is told the address before the first request is taken."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
