@@ -75,6 +75,8 @@ class _Again(Exception):
 class PostgresStore(Store):
     """One connection to one database."""
 
+    held_back_s = 0.25
+
     def __init__(
         self,
         url: str,

@@ -151,6 +151,8 @@ class Store:
     # Where it is, as a person may be shown it.
     path: str
     on_recovery_callback: RecoveryCallback | None = None
+    # Where events may be held back behind a transaction that is still open: how soon a stream looks again.
+    held_back_s: float | None = None
     # The time of the last transaction, by which its answer is to be read ("expires in 10m").
     answered_at_ms: int = 0
 

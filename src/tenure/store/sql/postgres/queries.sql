@@ -78,6 +78,16 @@ WITH waiting AS (
     ORDER BY t.key FOR NO KEY UPDATE)
 UPDATE tasks SET unmet = unmet + 1 FROM waiting WHERE tasks.key = waiting.key
 
+-- == counters ==
+
+-- Many recoveries at once would wait for each other at one row; each connection counts in one of 64.
+-- name: count
+INSERT INTO counters (name, value) VALUES (CAST(:name AS TEXT) || '#' || pg_backend_pid() % 64, :by)
+ON CONFLICT (name) DO UPDATE SET value = counters.value + excluded.value
+
+-- name: counters
+SELECT split_part(name, '#', 1) AS name, CAST(sum(value) AS BIGINT) AS value FROM counters GROUP BY 1
+
 -- == agents ==
 
 -- Two runs may write one agent at once; an incarnation never goes back.
