@@ -108,6 +108,17 @@ class Cluster:
             else:
                 return self
 
+    def standby(self, port: int | None = None, **settings: str) -> Cluster:
+        """A standby that follows this server, through another port if one is named. Not started."""
+        made = Cluster(**settings)
+        source = f"host=127.0.0.1 port={port or self.port} user=tenure application_name=standby"
+        made.tool("pg_basebackup", "-D", str(made.data), "-d", source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+        return made
+
+    def promote(self) -> None:
+        """Let a standby take writes."""
+        self.execute("SELECT pg_promote(true, 60)")
+
     def url(self, database: str) -> str:
         return f"postgresql://tenure@127.0.0.1:{self.port}/{database}"
 

@@ -76,7 +76,9 @@ class Context:
             busy_timeout_s=self.busy_timeout_s,
         )
         if isinstance(opened, Refused):
-            hint = "Run: tenure init" if opened.code == "store_unavailable" and not create else opened.next
+            # A database that does not answer is not one that is missing.
+            missing = opened.code == "store_unavailable" and "sqlstate" not in opened.facts and not create
+            hint = "Run: tenure init" if missing else opened.next
             raise Stop(opened.replace(next=hint))
         self._store = opened
         return opened
