@@ -10,6 +10,7 @@ last acknowledged writes may be, but no (task, token) is ever issued twice and n
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import threading
 import time
@@ -91,7 +92,7 @@ class Load:
     def outage_s(self) -> float:
         """The longest time in which nothing was completed."""
         times = sorted(self.at)
-        return max(after - before for before, after in zip(times, times[1:], strict=False))
+        return max(after - before for before, after in itertools.pairwise(times))
 
 
 @dataclass
@@ -172,8 +173,9 @@ def main(arguments: list[str]) -> None:
     found = fail_over(synchronous=not asked.asynchronous, workers=asked.workers, before=asked.tasks, after=asked.tasks)
     kind = "asynchronous, behind" if asked.asynchronous else "synchronous"
     print(
-        f"standby {kind}: {found.granted:,} leases and {found.completed:,} completions acknowledged, {found.lost} of them"
-        f" lost; no token twice, ledger intact; no completion for {found.outage_s:.2f} s; refused: {dict(found.refused)}"
+        f"standby {kind}: {found.granted:,} leases and {found.completed:,} completions acknowledged, {found.lost} of"
+        f" them lost; no token twice, ledger intact; no completion for {found.outage_s:.2f} s;"
+        f" refused: {dict(found.refused)}"
     )
 
 

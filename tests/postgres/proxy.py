@@ -50,9 +50,13 @@ class Proxy:
         while not self._closed:
             try:
                 client, _ = self._listener.accept()
-                self._flows.wait()
+            except OSError:
+                continue
+            self._flows.wait()
+            try:
                 server = socket.create_connection(("127.0.0.1", self._to))
             except OSError:
+                client.close()
                 continue
             self._pairs.append((client, server))
             thread = threading.Thread(target=self._forward, args=(client, server), daemon=True)
