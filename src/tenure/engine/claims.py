@@ -241,6 +241,9 @@ def refusal_to_give(
 
 def _request(tx: Transaction, asked: Claimant, project_id: str | None = None) -> Request | Refused:
     """Who asks and under which rules; without a task's project, in the one named, else the agent's own."""
+    likely = project_id or asked.project_id or DEFAULT_PROJECT
+    tx.ahead("settings_of", project_id=likely)
+    tx.ahead("requirement_sets", project_id=likely)
     known = known_agent(tx, asked.agent_id, asked.incarnation)
     if project_id is None:
         project_id = asked.project_id or (DEFAULT_PROJECT if isinstance(known, Refused) else known.project_id)
@@ -310,9 +313,13 @@ def _give_next(
     if request.agent.seen_at_ms or state == "offered":
         request = _present(tx, request)
     grants: list[Grant] = []
+    wanted = _wanted(tx, request)
+    tx.ahead("kept_for", **wanted)
+    if not preferred_kinds:
+        tx.ahead("ready", **wanted)
     more_is_due, looks = _do_what_is_due(tx), 1
     while len(grants) < max_tasks:
-        task = _best(tx, request, preferred_kinds)
+        task = _best(tx, wanted, preferred_kinds)
         if task is None and more_is_due and looks < LOOKS_MAX:
             more_is_due, looks = _do_what_is_due(tx), looks + 1
             continue
@@ -321,6 +328,8 @@ def _give_next(
         # What is ready and has one slot, nobody holds.
         unended = load.unended_of_task(tx, task.key) if task.slots > 1 else []
         request = request if request.agent.seen_at_ms else _present(tx, request)
+        if state == "active":
+            _read_ahead(tx, task.key, request.agent.agent_id)
         given = _give(tx, task, request, state=state, unended=unended)
         if isinstance(given, Refused):
             return given
@@ -340,6 +349,7 @@ def _do_what_is_due(tx: Transaction) -> bool:
     """
     fired = recovery.advance_timers(tx, recovery.TIMERS_AT_ONCE).fired
     if fired:
+        tx.forget_ahead()
         tx.settle()
     return fired == recovery.TIMERS_AT_ONCE
 
@@ -355,13 +365,17 @@ def _nothing_ready(tx: Transaction, request: Request) -> Refused:
     )
 
 
-def _best(tx: Transaction, request: Request, preferred_kinds: Sequence[str]) -> Task | None:
-    """The first of: work kept for this agent, work of a preferred kind, any work. A bounded number of index seeks."""
-    values = {
+def _wanted(tx: Transaction, request: Request) -> dict[str, str]:
+    """What a request may be given, as the ready queries are asked for it."""
+    return {
         "project_id": request.project_id,
         "agent_id": request.agent.agent_id,
         "sets": fitting_sets(tx, request.project_id, request.asked.capabilities),
     }
+
+
+def _best(tx: Transaction, values: dict[str, str], preferred_kinds: Sequence[str]) -> Task | None:
+    """The first of: work kept for this agent, work of a preferred kind, any work. A bounded number of index seeks."""
     row = tx.one("kept_for", **values)
     if row is not None:
         return Task(**row)
@@ -498,6 +512,12 @@ def _answer(
     else:
         messages = read_thread(tx, task.key, lease.agent_id) if lease.state == "active" else []
     return Grant(lease=lease, task=task, handoffs=tuple(shown), messages=tuple(messages), resumed=resumed)
+
+
+def _read_ahead(tx: Transaction, task_key: int, agent_id: str) -> None:
+    """What the answer to a claim will show of a thread that its claimant has not read."""
+    tx.ahead("read_up_to", agent_id=agent_id, task_key=task_key)
+    tx.ahead("thread", task_key=task_key, after=0, limit=UNREAD_SHOWN)
 
 
 def read_thread(tx: Transaction, task_key: int, agent_id: str) -> list[Message]:

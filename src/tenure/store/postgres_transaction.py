@@ -59,6 +59,9 @@ class PostgresTransaction(Transaction):
         self._read_ms: int | None = None
         self._pending: list[Statement] = [(begin, None)]
         self.wrote = False
+        # Reads that were announced: those not sent yet, and the rows of those that were.
+        self._announced: dict[tuple[Any, ...], Statement] = {}
+        self._known: dict[tuple[Any, ...], list[Row]] = {}
 
     @property
     def now_ms(self) -> int:  # type: ignore[override]
@@ -70,12 +73,32 @@ class PostgresTransaction(Transaction):
                 self._now_ms = self._read_ms if self._read_ms is not None else int(self._ask(NOW, None).fetchone()[0])
         return self._now_ms
 
+    def ahead(self, query: str, **values: Any) -> None:
+        self._announced[query, *values.items()] = (self._queries[query], values)
+
+    def forget_ahead(self) -> None:
+        self._announced.clear()
+        self._known.clear()
+
+    def _recall(self, query: str, values: Mapping[str, Any]) -> list[Row] | None:
+        """The rows of a read that travelled ahead."""
+        key = (query, *values.items())
+        if self._announced:
+            self._announced.pop(key, None)
+        return self._known.pop(key, None) if self._known else None
+
     def one(self, query: str, **values: Any) -> Row | None:
+        known = self._recall(query, values)
+        if known is not None:
+            return known[0] if known else None
         cursor = self._ask(self._queries[query], values)
         row = cursor.fetchone()
         return None if row is None else dict(zip(_names(cursor), row, strict=True))
 
     def all(self, query: str, **values: Any) -> list[Row]:
+        known = self._recall(query, values)
+        if known is not None:
+            return known
         cursor = self._ask(self._queries[query], values)
         names = _names(cursor)
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -103,14 +126,18 @@ class PostgresTransaction(Transaction):
 
     def _ask(self, text: str, values: Mapping[str, Any] | None) -> Any:
         """Send what waits and one statement more, and give its answer."""
-        pending, self._pending = [*self._pending, (text, values)], []
+        announced, self._announced = self._announced, {}
+        pending, self._pending = [*self._pending, (text, values), *announced.values()], []
         timed = self._now_ms is None and self._clock is None and text != NOW
         if timed:
             pending.append((NOW, None))
         cursors = _send(self._connection, pending)
         if timed:
-            self._read_ms = int(cursors[-1].fetchone()[0])
-            return cursors[-2]
+            self._read_ms = int(cursors.pop().fetchone()[0])
+        for key in reversed(announced):
+            cursor = cursors.pop()
+            names = _names(cursor)
+            self._known[key] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         return cursors[-1]
 
 

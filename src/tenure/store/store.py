@@ -84,6 +84,16 @@ class Transaction:
     def lock(self, name: str, **values: Any) -> None:
         """Take a lock that a store with many writers at once needs. The one writer of SQLite holds them all already."""
 
+    def ahead(self, query: str, **values: Any) -> None:
+        """Say that this read will be asked soon: a store that is far away sends it along with another.
+
+        Its answer is used once, for the same query with the same values. Whoever writes what it reads in between says
+        `forget_ahead`.
+        """
+
+    def forget_ahead(self) -> None:
+        """What was read ahead may not be true any more."""
+
     def attempt(self, step: Callable[[], R]) -> R:
         """Run a step of the verb; if it answers with a refusal, undo what the step wrote.
 
