@@ -214,6 +214,8 @@ class PostgresStore(Store):
             self._roll_back(connection)
             return _Again(error, lost=False)
         self._abandon(connection, transaction)
+        if isinstance(error, psycopg.errors.DivisionByZero):
+            return AssertionError("a lease changed under its own transaction")
         return as_fault(error, self.path) or error
 
     def _patiently(self, step: Callable[[], R]) -> R:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from psycopg import errors
 
 from tenure.store import queries, translate
+from tenure.store.postgres_transaction import EXPECTING_ONE, expecting_one
 from tenure.store.sqlite import SCHEMA_VERSION
 from tenure.store.store import fault
 
@@ -60,6 +61,8 @@ def deciding() -> dict[str, str]:
     found = {name: translate.query(text) for name, text in loaded.items()}
     for name, lock in LOCKING.items():
         found[name] += lock
+    for name in EXPECTING_ONE:
+        found[name] = expecting_one(found[name])
     found["lease_by_id"] = found["lease_by_id_locked"]
     return found
 

@@ -36,6 +36,15 @@ _DEFERRED = """
 DEFERRED = frozenset(_DEFERRED.split())
 
 
+# Writes that must change one row: the database itself checks that, so that nobody waits for the count.
+EXPECTING_ONE = ("extend_lease", "end_lease", "accept_lease")
+
+
+def expecting_one(text: str) -> str:
+    """A write that fails, with everything after it, unless it changes a row."""
+    return f"WITH changed AS ({text} RETURNING 1) SELECT 1 / count(*) FROM changed"
+
+
 class PostgresTransaction(Transaction):
     """A transaction that is begun with its first statement."""
 
@@ -105,7 +114,7 @@ class PostgresTransaction(Transaction):
 
     def do(self, query: str, **values: Any) -> int:
         self.wrote = True
-        if query in DEFERRED:
+        if query in DEFERRED or query in EXPECTING_ONE:
             self._pending.append((self._queries[query], values))
             return 1
         count: int = self._ask(self._queries[query], values).rowcount
