@@ -57,6 +57,8 @@ WORDS = {
     "events": "",
     "export": "",
     "import": "{file}",
+    "store copy": "{store} {copy}",
+    "store check": "",
     "project add": "website",
     "project list": "",
     "config show": "",
@@ -67,12 +69,13 @@ WORDS = {
 }
 # These run until they are stopped; their own tests start them.
 ENDLESS = {"up", "worker"}
-STORELESS = {"init", "prime", "tour", "completion"}
+STORELESS = {"init", "prime", "tour", "completion", "store copy"}
 
 
 def words_of(command: Command, scene: Desk, tmp_path: Path) -> list[str]:
     receipt = scene.data("receipts", "list")["receipts"][0]["receipt_id"]
     files = {"file": tmp_path / "tasks.jsonl", "settings": tmp_path / "settings.toml"}
+    files.update(store=scene.store, copy=tmp_path / "copy.db")
     return [*command.path.split(), *WORDS[command.path].format(receipt=receipt, **files).split()]
 
 

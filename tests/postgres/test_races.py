@@ -147,6 +147,21 @@ def test_touch_that_waited_for_a_lock_is_judged_by_the_time_it_got_it(connect: C
     assert answer.lost is not None
 
 
+def test_artifacts_logged_at_once_are_both_counted(connect: Connect) -> None:
+    """The task is read and written whole: whoever decides on it must hold it from its first read."""
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    take(one, "A1", profile="cli")
+    about = {"task_id": "F001", "agent_id": "A1", "content": "text"}
+    first = Gate(one, body(notes.log_artifact, filename="a.md", **about))
+    second = Aside(lambda: notes.log_artifact(other, filename="b.md", **about))  # type: ignore[arg-type]
+    await_blocked(other.url)
+    first.let_go()
+    ok(second.wait())
+    assert ok(observe.show_task(one, task_id="F001")).view.task.artifact_count == 2
+
+
 def test_recovery_while_the_holder_touches_finds_it_alive(connect: Connect, clock: ManualClock) -> None:
     one, other = connect(), connect()
     join(one, "A1")

@@ -632,6 +632,7 @@ GROUPS = {
     "task": "Tasks, and the leases on them.",
     "msg": "Messages: threads and inboxes.",
     "receipts": "The ledger.",
+    "store": "The store as a whole: copy, check.",
     "project": "Projects: add, list.",
     "config": "Settings.",
 }
