@@ -87,6 +87,21 @@ def test_remove_dependency_while_its_upstream_completes_counts_once(connect: Con
     assert one.integrity_faults() == []
 
 
+def test_complete_while_a_dependant_lets_go_of_it_counts_once(connect: Connect) -> None:
+    one, other = connect(), connect()
+    for name in ("UP", "UP2"):
+        add(one, name)
+    add(one, "DOWN", after=["UP", "UP2"])
+    take(one, "A1", "UP", "cli")
+    removing = Gate(other, body(dependencies.remove_dependency, task_id="DOWN", needs="UP"))
+    completing = Aside(lambda: endings.complete(one, task_id="UP", agent_id="A1"))
+    await_blocked(one.url)
+    removing.let_go()
+    ok(completing.wait())
+    assert unmet(one, "DOWN") == 1
+    assert one.integrity_faults() == []
+
+
 def test_complete_two_with_common_dependants_at_once_unlocks_each_once(connect: Connect) -> None:
     one, other = connect(), connect()
     add(one, "L")
@@ -113,6 +128,33 @@ def test_add_dependency_in_both_directions_at_once_refuses_one_as_a_cycle(connec
     first.let_go()
     refused(second.wait(), "cycle")
     assert [edge.task_id for edge in ok(dependencies.graph(one))] == ["A"]
+
+
+def test_add_dependencies_far_apart_at_once_refuses_the_one_that_closes_a_cycle(connect: Connect) -> None:
+    """No task is common to the two; only together with older edges do they make a cycle."""
+    one, other = connect(), connect()
+    add(one, "A")
+    add(one, "C")
+    add(one, "B", after=["C"])
+    add(one, "D", after=["A"])
+    first = Gate(one, body(dependencies.add_dependency, task_id="A", needs="B"))
+    second = Aside(lambda: dependencies.add_dependency(other, task_id="C", needs="D"))
+    await_blocked(other.url)
+    first.let_go()
+    refused(second.wait(), "cycle")
+
+
+def test_add_task_after_one_that_completes_meanwhile_is_ready(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "UP")
+    take(one, "A1", "UP", "cli")
+    completing = Gate(one, body(endings.complete, task_id="UP", agent_id="A1"))
+    adding = Aside(lambda: tasks.add_task(other, task_id="DOWN", title="t", after=["UP"]))
+    await_blocked(other.url)
+    completing.let_go()
+    ok(adding.wait())
+    assert unmet(one, "DOWN") == 0
+    assert one.integrity_faults() == []
 
 
 def test_add_task_while_an_edge_to_its_name_is_added_resolves_it(connect: Connect) -> None:

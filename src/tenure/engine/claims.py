@@ -147,6 +147,8 @@ def claim_next(
 ) -> Grant | Refused:
     """Take the best ready task. With `resume`, an agent that already holds one gets that one back."""
     asked = Claimant(**claimant)
+    if not resume:
+        _look_ahead(tx, asked, preferred_kinds)
     request = _request(tx, asked)
     if isinstance(request, Refused):
         return request
@@ -165,6 +167,7 @@ def offer(
     """Reserve ready tasks for a worker until it accepts them. An offer creates no obligation."""
     claimant.setdefault("profile", "worker")
     asked = Claimant(**claimant)
+    _look_ahead(tx, asked, preferred_kinds)
     request = _request(tx, asked)
     if isinstance(request, Refused):
         return request
@@ -314,9 +317,7 @@ def _give_next(
         request = _present(tx, request)
     grants: list[Grant] = []
     wanted = _wanted(tx, request)
-    tx.ahead("kept_for", **wanted)
-    if not preferred_kinds:
-        tx.ahead("ready", **wanted)
+    _remember_wanted(request.asked, wanted)
     more_is_due, looks = _do_what_is_due(tx), 1
     while len(grants) < max_tasks:
         task = _best(tx, wanted, preferred_kinds)
@@ -374,8 +375,37 @@ def _wanted(tx: Transaction, request: Request) -> dict[str, str]:
     }
 
 
+# What agents were last given work by: project and capability sets, by which their next claim is likely to be, too.
+_LAST_WANTED: dict[tuple[object, ...], dict[str, str]] = {}
+_LAST_WANTED_MAX = 10_000
+
+
+def _remember_wanted(asked: Claimant, wanted: dict[str, str]) -> None:
+    if len(_LAST_WANTED) >= _LAST_WANTED_MAX:
+        _LAST_WANTED.clear()
+    _LAST_WANTED[_asked_key(asked)] = wanted
+
+
+def _asked_key(asked: Claimant) -> tuple[object, ...]:
+    return (asked.agent_id, asked.project_id, None if asked.capabilities is None else tuple(asked.capabilities))
+
+
+def _look_ahead(tx: Transaction, asked: Claimant, preferred_kinds: Sequence[str]) -> None:
+    """Announce what this claim will ask if nothing has changed since the agent's last one. If something has, the
+    announced reads are not the ones that are asked, and nobody sees their answers."""
+    wanted = _LAST_WANTED.get(_asked_key(asked))
+    if wanted is None:
+        return
+    tx.ahead("due_timers", now_ms=None, limit=recovery.TIMERS_AT_ONCE)
+    tx.ahead("kept_for", **wanted)
+    if not preferred_kinds:
+        tx.ahead("ready", **wanted)
+
+
 def _best(tx: Transaction, values: dict[str, str], preferred_kinds: Sequence[str]) -> Task | None:
     """The first of: work kept for this agent, work of a preferred kind, any work. A bounded number of index seeks."""
+    if not preferred_kinds:
+        tx.ahead("ready", **values)
     row = tx.one("kept_for", **values)
     if row is not None:
         return Task(**row)

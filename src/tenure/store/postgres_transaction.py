@@ -83,7 +83,14 @@ class PostgresTransaction(Transaction):
         return self._now_ms
 
     def ahead(self, query: str, **values: Any) -> None:
-        self._announced[query, *values.items()] = (self._queries[query], values)
+        text = self._queries[query]
+        key = _key(query, values)
+        if "now_ms" in values:
+            if self._clock is not None or self._now_ms is not None:
+                values["now_ms"] = self.now_ms
+            else:
+                text = text.replace("%(now_ms)s", f"({NOW})")
+        self._announced[key] = (text, values)
 
     def forget_ahead(self) -> None:
         self._announced.clear()
@@ -91,10 +98,11 @@ class PostgresTransaction(Transaction):
 
     def _recall(self, query: str, values: Mapping[str, Any]) -> list[Row] | None:
         """The rows of a read that travelled ahead."""
-        key = (query, *values.items())
-        if self._announced:
-            self._announced.pop(key, None)
-        return self._known.pop(key, None) if self._known else None
+        if not self._announced and not self._known:
+            return None
+        key = _key(query, values)
+        self._announced.pop(key, None)
+        return self._known.pop(key, None)
 
     def one(self, query: str, **values: Any) -> Row | None:
         known = self._recall(query, values)
@@ -148,6 +156,11 @@ class PostgresTransaction(Transaction):
             names = _names(cursor)
             self._known[key] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         return cursors[-1]
+
+
+def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a read is known by. The time is left out: within a transaction there is one."""
+    return (query, *(item for item in values.items() if item[0] != "now_ms"))
 
 
 def _send(connection: psycopg.Connection, statements: list[Statement]) -> list[Any]:

@@ -87,8 +87,8 @@ class Transaction:
     def ahead(self, query: str, **values: Any) -> None:
         """Say that this read will be asked soon: a store that is far away sends it along with another.
 
-        Its answer is used once, for the same query with the same values. Whoever writes what it reads in between says
-        `forget_ahead`.
+        Its answer is used once, for the same query with the same values; `now_ms=None` stands for the present. Whoever
+        writes what it reads in between says `forget_ahead`.
         """
 
     def forget_ahead(self) -> None:
