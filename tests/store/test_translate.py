@@ -28,6 +28,11 @@ from tests.store.test_queries import SOURCES
             "IN (SELECT value FROM json_each(:sets))",
             "IN (SELECT value FROM jsonb_array_elements_text(CAST(%(sets)s AS JSONB)) each (value))",
         ),
+        (
+            "WHERE l.task_key IN (SELECT value FROM json_each(:keys))",
+            "WHERE l.task_key IN (SELECT CAST(value AS BIGINT)"
+            " FROM jsonb_array_elements_text(CAST(%(keys)s AS JSONB)) each (value))",
+        ),
         ("-- A comment with :colon\nSELECT 1", "SELECT 1"),
     ],
 )

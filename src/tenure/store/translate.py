@@ -17,6 +17,8 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 # SQLite's hint that a condition is not to be looked up in an index.
 _UNARY_PLUS = re.compile(r"(?<=[\s(])\+(?=[a-z]+\.)")
 _EACH_NAMED = re.compile(r"\bjson_each\((:\w+)\) (\w+)")
+# A list of numbers: these columns are.
+_NUMBERS = re.compile(r"\b((?:\w+\.)?(?:task_key|needs_key|seq)|\w+\.key) IN \(SELECT value FROM json_each\((:\w+)\)\)")
 _EACH = re.compile(r"\bjson_each\((:\w+)\)")
 
 # A sequence number that orders what is read on from a cursor carries its transaction (sql/postgres/0000_numbers.sql).
@@ -27,6 +29,9 @@ _TABLE_END = re.compile(r"\)\s*(?:STRICT|WITHOUT ROWID|STRICT, WITHOUT ROWID)\s*
 def query(text: str) -> str:
     """A named query for psycopg."""
     text = _COMMENT.sub("", text).strip()
+    text = _NUMBERS.sub(
+        r"\1 IN (SELECT CAST(value AS BIGINT) FROM jsonb_array_elements_text(CAST(\2 AS JSONB)) each (value))", text
+    )
     text = _EACH_NAMED.sub(r"jsonb_array_elements_text(CAST(\1 AS JSONB)) \2 (value)", text)
     text = _EACH.sub(r"jsonb_array_elements_text(CAST(\1 AS JSONB)) each (value)", text)
     text = _UNARY_PLUS.sub("", text)

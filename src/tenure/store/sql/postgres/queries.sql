@@ -50,11 +50,6 @@ SELECT {task} FROM requirement_sets q CROSS JOIN LATERAL (
 WHERE q.project_id = :project_id
 ORDER BY t.rank_ms, t.key LIMIT :limit
 
--- name: unended_of_tasks
-SELECT {lease_row} {lease_from}
-WHERE l.task_key = ANY (SELECT CAST(value AS BIGINT) FROM json_each(:keys)) AND l.state IN ('offered', 'active')
-ORDER BY l.task_key, l.slot
-
 -- == timers ==
 
 -- Whoever fires a timer holds its task, and passes over those that others are at: each is fired by one.
