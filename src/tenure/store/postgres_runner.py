@@ -56,7 +56,9 @@ class PostgresRunner:
         deliver: Callable[[Sequence[Job]], None] = deliver,
         make_future: Callable[[], Any] = Future,
         written_elsewhere: Callable[[], None] | None = None,
+        carry: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
+        """`carry` is for a writer that holds a lock which all others wait for; here nobody does."""
         self._store = store
         self._deliver = deliver
         self._make_future = make_future
@@ -89,8 +91,8 @@ class PostgresRunner:
         """Commits; each verb has its own."""
         return self.written
 
-    def write(self, body: Callable[[Transaction], R]) -> Any:
-        """Queue a body for a writer; the future resolves after its commit."""
+    def write(self, body: Callable[[Transaction], R], *, long: bool = False) -> Any:
+        """Queue a body for a writer; the future resolves after its commit. A `long` one delays nobody here."""
         return self._queued(self._writes, body)
 
     def read(self, body: Callable[[Transaction], R]) -> Any:
