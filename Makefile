@@ -21,7 +21,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http bench-postgres soak soak-postgres failover lock clean
+.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http bench-mcp
+.PHONY: bench-postgres conformance soak soak-postgres failover lock clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +86,13 @@ soak-postgres: $(STAMP) ## Run 20,000 tasks through 48 workers on three nodes th
 failover: $(STAMP) ## Kill a primary under load: once with a synchronous standby, once with one that is behind
 	$(BIN)/python -m tests.postgres.failover $(ARGS)
 	$(BIN)/python -m tests.postgres.failover --asynchronous $(ARGS)
+
+# Needs the network once: the npm packages are kept in the user's cache.
+conformance: $(STAMP) ## Run the protocol's conformance suites and inspector against the MCP server (ARGS="ping caching")
+	$(BIN)/python tools/conformance.py $(ARGS)
+
+bench-mcp: $(STAMP) ## Measure the MCP server against a bare one of the same SDK, and 200 agents at once
+	$(BIN)/python -m benchmarks.mcp $(ARGS)
 
 soak: $(STAMP) ## Run 20,000 tasks through a fleet of 32 while the server is killed twice
 	$(BIN)/python -m tests.http.fleet

@@ -62,6 +62,7 @@ def test_explain_of_a_setting_exists_for_every_setting_and_no_other() -> None:
         for section, table in (
             ("task_lease", settings.LEASE_RULES),
             ("tenure", settings.TENURE_RULES),
+            ("design", settings.DESIGN_RULES),
             ("task_types", settings.TASK_TYPE_RULES),
         )
         for key in table

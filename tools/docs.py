@@ -36,6 +36,7 @@ from tenure.engine.verb import VERBS, Verb
 from tenure.store.sqlite import SqliteStore
 from tenure.surfaces.cli import spec
 from tenure.surfaces.cli.commands import COMMANDS
+from tenure.surfaces.mcp import toolsets
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tenure"
@@ -62,6 +63,10 @@ MEANINGS = {
     "tenure.return_window_s": "A recovered holder that returns within this time was recovered by mistake.",
     "tenure.idempotency_hours": "Age at which upkeep forgets an idempotency key. Read from the project `default`.",
     "tenure.branch_prefix": "An agent's git branch is this prefix and its id.",
+    "tenure.base_branch": "The branch that agents' branches begin from and go to. Empty: the main worktree's.",
+    "tenure.worktree_path": "The folder of the agents' worktrees, relative to the repository. Empty: beside it.",
+    "tenure.rescue_file_mb": "The largest file that a rescue saves, in MB. Larger ones are listed.",
+    "tenure.rescue_total_mb": "The most that one rescue saves, in MB. What is beyond is listed.",
     "tenure.reserved_owner": "The system's own name: nobody can register as it, and its tasks are given to nobody.",
     "tenure.supervisor": "Who escalations go to. Empty: the task's principal_ai, else the reserved owner.",
     "tenure.quarantine_after": "Recoveries in a row without a sign of work that block a task (profile agent).",
@@ -71,6 +76,9 @@ MEANINGS = {
     "tenure.receiptgate_project": "The project at the gate. Empty: the one with the name of ours.",
     "tenure.receiptgate_poll_s": "How often the gate is asked for accepted and complete receipts of our tasks.",
     "tenure.foreign_receipts": "Whether receipts about tasks that live elsewhere are recorded: we are their gate.",
+    "design.command": "The program that writes design documents, run without a shell. Empty: the built-in brief.",
+    "design.timeout_s": "How long a run of the program may last.",
+    "design.retries": "How often a failed run is repeated before the built-in brief takes the document's place.",
     "task_types.lease_duration_s": "TTL of a fixed lease on a task of this type, unless the task or the claim says it.",
 }
 PROFILE_MEANINGS = {
@@ -164,6 +172,10 @@ def lease_settings() -> str:
 
 def tenure_settings() -> str:
     return settings_table("tenure", settings.TENURE_RULES, settings.DEFAULTS)
+
+
+def design_settings() -> str:
+    return settings_table("design", settings.DESIGN_RULES, settings.DEFAULTS.design)
 
 
 def type_settings() -> str:
@@ -638,9 +650,24 @@ def _receipt_told(scene: Scene, situation: str, answer: Any) -> str:
 
 # -- Files ------------------------------------------------------------------------------------------------------------
 
+
+def mcp_tools() -> str:
+    """Every tool of the MCP server, with what it must and may be given."""
+    rows = []
+    for tool in toolsets.EVERY.values():
+        schema = tool.input_schema
+        required = schema.get("required", [])
+        optional = [name for name in schema["properties"] if name not in required and name != "agent_id"]
+        given = ", ".join([*(f"`{name}`" for name in required), *(f"`{name}`?" for name in optional)])
+        rows.append((tool.of, f"`{tool.name}`", given, tool.summary))
+    return table(("set", "tool", "takes", "for"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "mcp-tools": mcp_tools,
     "lease-settings": lease_settings,
     "tenure-settings": tenure_settings,
+    "design-settings": design_settings,
     "type-settings": type_settings,
     "profiles": built_in_profiles,
     "profile-keys": profile_keys,

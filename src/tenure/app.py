@@ -78,12 +78,18 @@ def monitors(store: Store, environ: Mapping[str, str] | None = None) -> Loop:
     from tenure.core.settings import SECRETS
     from tenure.gates.beside import LoopWithGate
     from tenure.gates.receiptgate import ReceiptGate
+    from tenure.monitors.design import DesignRunner
     from tenure.monitors.recovery import RecoveryMonitor
+    from tenure.monitors.rescuer import Rescuer
     from tenure.monitors.upkeep import Upkeep
 
-    own, gates_own = store.clone(), store.clone()
+    own, gates_own, designs_own, rescuers_own = (store.clone() for _ in range(4))
     token = (os.environ if environ is None else environ).get(SECRETS["receiptgate_token"], "").strip()
     gate = ReceiptGate(gates_own, token)
     loop = LoopWithGate([RecoveryMonitor(own), Upkeep(own)], own.data_version, gate, gates_own.data_version)
-    loop.owned = [own, gates_own]
+    runner = DesignRunner(designs_own, environ)
+    loop.also(runner, designs_own.data_version, runner.close)
+    rescuer = Rescuer(rescuers_own)
+    loop.also(rescuer, rescuers_own.data_version, rescuer.close)
+    loop.owned = [own, gates_own, designs_own, rescuers_own]
     return loop

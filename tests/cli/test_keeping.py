@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tenure.core import settings
+from tenure.store.sqlite import SCHEMA_VERSION
 from tests.cli.shell import AGENT, OTHER, Desk, Shell, git
 
 
@@ -112,7 +113,7 @@ def test_doctor_of_a_healthy_store_checks_everything(desk: Desk) -> None:
     data = desk.data("doctor")
     checks = [finding["check"] for finding in data["findings"]]
     assert checks == ["store", "integrity", "clock", "recovery", "worktrees", "ledger", "gridlock in default"]
-    assert "schema 1" in desk.ok("doctor").out
+    assert f"schema {SCHEMA_VERSION}" in desk.ok("doctor").out
 
 
 def test_doctor_names_a_gridlock_and_its_repair(desk: Desk) -> None:

@@ -163,16 +163,32 @@ def test_layer_is_present_only_with_something_to_say(
         ({}, "2", "D1 “Design” is done.", "A dependency is named with its title."),
         ({}, "2", "Decision by Marcus in D1:\n> REST", "Its decisions are quoted."),
         ({}, "2", "Artifact in D1:\n> design.md at docs/design.md", "Its artifacts are named with their place."),
+        (
+            {"dependencies": [Dependency(task_id="D1", artifacts=[{"filename": "design.md", "location": None}])]},
+            "2",
+            "kept here: get_task_context(D1)",
+            "What lies in the store can be found.",
+        ),
         ({}, "3", "- U1 “User interface” (todo)", "Dependants are named."),
         ({}, "4", "log_decision", "An agent learns what to log."),
         ({}, "4", "on your branch marcus/Agent-B", "And where to commit."),
         ({"lease": FIXED}, "4", "tenure msg send --task T1", "On the command line it is a message."),
         ({"lease": WORKER}, "4", "complete receipt", "A worker submits receipts."),
         ({}, "5", "From Agent-C at 2026-01-04T15:45:00.002Z:\n> second", "Messages say who and when."),
+        (
+            {"messages": [a_message(3, "psst").replace(task_id=None, recipient="Agent-B")]},
+            "5",
+            "From Agent-C to you at 2026-01-04T15:45:00.003Z:\n> psst",
+            "What was sent to the reader alone is told apart.",
+        ),
     ],
 )
 def test_layer_tells(changes: dict[str, Any], number: str, wanted: str, why: str) -> None:
     assert wanted in layer_text(FULL.replace(**changes), number), why
+
+
+def test_artifacts_with_a_place_need_no_other_way_to_them() -> None:
+    assert "get_task_context" not in layer_text(FULL, "2")
 
 
 def test_a_fixed_lease_is_not_told_that_any_call_counts() -> None:

@@ -15,8 +15,10 @@ from tenure.config import load_file, settings_from_file, ttl_from_environment
 from tenure.core.errors import Refused
 from tenure.core.settings import (
     DEFAULTS,
+    DESIGN_RULES,
     LEASE_RULES,
     TENURE_RULES,
+    DesignSettings,
     Settings,
     TaskLeaseSettings,
     as_document,
@@ -110,6 +112,10 @@ def test_defaults_of_our_own_section_are_as_designed() -> None:
         "return_window_s": 600,
         "idempotency_hours": 24,
         "branch_prefix": "marcus/",
+        "base_branch": "",
+        "worktree_path": "",
+        "rescue_file_mb": 20,
+        "rescue_total_mb": 200,
         "reserved_owner": "Marcus",
         "supervisor": "",
         "quarantine_after": 3,
@@ -124,7 +130,8 @@ def test_defaults_of_our_own_section_are_as_designed() -> None:
 
 def test_rules_cover_every_setting() -> None:
     assert set(LEASE_RULES) == set(TaskLeaseSettings._fields)
-    assert {*TENURE_RULES, "task_lease", "profiles", "task_types"} == set(Settings._fields)
+    assert {*TENURE_RULES, "task_lease", "design", "profiles", "task_types"} == set(Settings._fields)
+    assert set(DESIGN_RULES) == set(DesignSettings._fields)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +177,10 @@ EVERYTHING: dict[str, Any] = {
         "return_window_s": 0,
         "idempotency_hours": 1,
         "branch_prefix": "agents/",
+        "base_branch": "release/next",
+        "worktree_path": "../trees",
+        "rescue_file_mb": 1,
+        "rescue_total_mb": 10,
         "reserved_owner": "tenure-bot",
         "supervisor": "delegate.root",
         "quarantine_after": 1,
@@ -180,6 +191,7 @@ EVERYTHING: dict[str, Any] = {
         "receiptgate_poll_s": 30,
         "foreign_receipts": True,
     },
+    "design": {"command": "designer -v", "timeout_s": 30, "retries": 0},
     "profiles": {"batch": {"base": "worker", "ttl_s": 120, "max_attempts": None}},
     "task_types": {"code.generate": {"lease_duration_s": 1800}},
 }
@@ -365,6 +377,10 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("tenure", "branch_prefix", 5, "not text"),
     ("tenure", "branch_prefix", "", "agents would own main"),
     ("tenure", "branch_prefix", "two words/", "git allows no spaces"),
+    ("tenure", "base_branch", "-x", "an option"),
+    ("tenure", "base_branch", "a..b", "a range"),
+    ("tenure", "worktree_path", "a\nb", "two lines"),
+    ("tenure", "rescue_file_mb", -1, "less than nothing"),
     ("tenure", "branch_prefix", "refs/heads/marcus/", "a full ref by mistake"),
     ("tenure", "reserved_owner", "", "somebody must own it"),
     ("tenure", "reserved_owner", "Marcus Aurelius", "an id has no spaces"),

@@ -20,6 +20,7 @@ from tenure.core.errors import CODES, Refused
 from tenure.engine import agents, claims, dependencies, endings, liveness, notes, projects, tasks
 from tenure.engine.callers import CALLER
 from tenure.engine.claims import CLAIMANT
+from tenure.engine.observe import show_task
 from tenure.engine.receipts import list_receipts, submit_receipt
 from tenure.engine.tasks import FIELDS
 from tenure.engine.verb import VERBS
@@ -40,7 +41,10 @@ GOOD: dict[str, Any] = {
     "decision": "Use pandas.",
     "died": False,
     "document": {},
+    "facts": {"output_tail": "Killed."},
     "filename": "out.csv",
+    "handoff_id": "H1",
+    "host": "here",
     "kind": "task",
     "link_id": "link-1",
     "needs": "F003",
@@ -69,6 +73,7 @@ ALSO: dict[str, dict[str, Any]] = {
     "claim": {"task_id": "F003"},
     "assign_task": {"task_id": "F003"},
     "delete_task": {"task_id": "F003"},
+    "attach_facts": {"handoff_id": "{handoff}"},
     "link_down": {"link_id": "{link}"},
     "pulse": {"link_id": "{link}"},
     "show_receipt": {"receipt_id": "{receipt}"},
@@ -161,12 +166,19 @@ class World:
         add(self.store, "F002", after=["F001"])
         add(self.store, "F003")
         take(self.store, "A1")
+        lease = take(self.store, "A2", "F003")
+        ok(endings.release(self.store, lease_id=lease.lease_id, message="over to you"))
         link = ok(agents.link_up(self.store, agent_id="A1", incarnation=1))
         ok(agents.start_server(self.store, server_id="s1"))
         ok(notes.send_message(self.store, text="hi", sender="ann", task_id="F001", to="A1"))
         receipt = ok(list_receipts(self.store))[0]
         # What only this world knows the names of.
-        self.named = {"{link}": link.link_id, "{receipt}": receipt.receipt_id}
+        handoff = ok(show_task(self.store, task_id="F003")).handoffs[0]
+        self.named = {
+            "{link}": link.link_id,
+            "{receipt}": receipt.receipt_id,
+            "{handoff}": handoff.handoff_id,
+        }
         self.good = whole(self.store)
         self.saved = SqliteStore(":memory:", clock=ManualClock())
         self.store.connection.backup(self.saved.connection)
@@ -270,6 +282,7 @@ FILTERS = {
     "statistics",
     "obligations",
     "list_agents",
+    "handoffs_named",
 }
 MAKES = {"add_task", "add_tasks", "create_project", "register", "start_server", "import_records"}
 
@@ -284,6 +297,7 @@ def test_call_verb_with_an_unknown_name_says_what_is_unknown(world: World, name:
         "lease_id": ("lease-404", {"not_holder", "lease_not_found", "lease_lost"}),
         "link_id": ("link-404", {"link_not_found"}),
         "receipt_id": ("r404", {"receipt_not_found"}),
+        "handoff_id": ("h404", {"handoff_not_found"}),
         "needs": ("F404", {"task_not_found", "dependency_not_found"}),
         "to": ("A404", {"agent_not_found"}),
         "project_id": ("nowhere", {"project_not_found", "task_not_found"}),
@@ -300,6 +314,8 @@ def test_call_verb_with_an_unknown_name_says_what_is_unknown(world: World, name:
             # A first claim registers, an operator needs no registration, and a look at nothing shows nothing.
             assert (name, argument) in {
                 ("briefing", "agent_id"),
+                ("task_context", "agent_id"),
+                ("prospects", "agent_id"),
                 ("why", "agent_id"),
                 ("offer", "agent_id"),
                 ("claim_next", "agent_id"),

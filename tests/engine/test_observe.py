@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tenure.clock import ManualClock
-from tenure.engine import agents, claims, dependencies, endings, explain, observe, projects, tasks
+from tenure.engine import agents, claims, dependencies, endings, explain, notes, observe, projects, tasks
 from tenure.store.sqlite import SqliteStore
 from tests.engine.scene import done, feel, report, shown, tick, whole
 from tests.support import add, join, ok, refused, take
@@ -307,3 +307,35 @@ def test_brief_holder_has_decisions_of_what_it_depends_on(store: SqliteStore) ->
     assert "> We use pandas." in text
     ok(dependencies.remove_dependency(store, task_id="F001", needs="F000"))
     assert "We use pandas." not in ok(explain.briefing(store, task_id="F001", agent_id="A2"))
+
+
+def test_brief_holder_has_its_unread_letters_and_its_branch(store: SqliteStore) -> None:
+    add(store)
+    take(store, "A2")
+    ok(notes.send_message(store, sender="A1", to="A2", text="Call me."))
+    ok(notes.send_message(store, sender="A1", task_id="F001", to="A2", text="In the thread."))
+    ok(notes.send_message(store, sender="A1", to="A1", text="Not yours."))
+    text = ok(explain.briefing(store, task_id="F001", agent_id="A2"))
+    assert "From A1 to you at" in text
+    assert text.count("> In the thread.") == 1
+    assert "Not yours." not in text
+    assert "Commit often on your branch marcus/A2" in text
+    ok(notes.inbox(store, agent_id="A2"))
+    assert "Call me." not in ok(explain.briefing(store, task_id="F001", agent_id="A2")), "read is read"
+
+
+@pytest.mark.parametrize(
+    ("settings", "phase"),
+    [
+        ({}, "Phase unproven: the lease runs 60 s plus 20 s of grace"),
+        ({"enable_adaptive": False}, "The lease runs 90 s plus 30 s of grace"),
+        ({"default_hours": 2, "max_lease_hours": 8}, "The lease runs 14400 s plus 30 s of grace"),
+    ],
+)
+def test_brief_holder_names_a_phase_only_where_phases_apply(
+    store: SqliteStore, settings: dict[str, object], phase: str
+) -> None:
+    ok(projects.configure(store, project_id="default", document={"task_lease": settings}))
+    add(store)
+    take(store, "A2")
+    assert phase in ok(explain.briefing(store, task_id="F001", agent_id="A2"))

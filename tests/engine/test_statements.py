@@ -18,6 +18,7 @@ from tenure.engine import (
     claims,
     dependencies,
     endings,
+    handoffs,
     liveness,
     notes,
     observe,
@@ -58,6 +59,13 @@ def lapsed(store: SqliteStore) -> Act:
     return partial(recovery.advance, store, limit=1)
 
 
+def handed_over(store: SqliteStore) -> Act:
+    """What was seen of a holder that gave its task back."""
+    ok(endings.release(store, task_id="HELD", agent_id="A1", message="Over to you."))
+    handoff = ok(observe.show_task(store, task_id="HELD")).handoffs[0]
+    return partial(handoffs.attach_facts, store, handoff_id=handoff.handoff_id, facts={"output_tail": "Killed."})
+
+
 # verb, or verb and case: the most statements of its ordinary path (BEGIN, the clock and COMMIT are three of them), and
 # how to make the call on the fleet below.
 PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
@@ -86,6 +94,7 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     ),
     "advance": (5, lambda s: partial(recovery.advance, s)),
     "advance recovers": (23, lapsed),
+    "attach_facts": (5, handed_over),
     "log_decision": (11, lambda s: partial(notes.log_decision, s, task_id="HELD", agent_id="A1", decision="Yes.")),
     "log_artifact": (
         12,
@@ -105,7 +114,9 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     "add_dependency": (13, lambda s: partial(dependencies.add_dependency, s, task_id="FREE", needs="HELD")),
     "remove_dependency": (9, lambda s: partial(dependencies.remove_dependency, s, task_id="LATER", needs="HELD")),
     "register": (7, lambda s: partial(agents.register, s, agent_id="A2")),
+    "arrive": (6, lambda s: partial(agents.arrive, s, agent_id="A2")),
     "depart": (10, lambda s: partial(agents.depart, s, agent_id="A1")),
+    "hear": (12, lambda s: partial(notes.hear, s, agent_id="A2", task_id="HELD")),
     "link_up": (9, lambda s: partial(agents.link_up, s, agent_id="A1")),
     "link_down": (
         12,

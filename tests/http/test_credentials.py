@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +113,30 @@ def test_open_server_serves_pages_of_this_machine(api: Api) -> None:
 
 def test_open_server_believes_no_forwarded_address(api: Api) -> None:
     assert api.http.get("/health", headers={"X-Forwarded-For": "10.0.0.1"}).status_code == 200
+
+
+# As a process of another user: only the standard library, already imported, since that user may read nothing of ours.
+STRANGER = """
+import os, socket, sys
+os.setgid(65533), os.setuid(int(sys.argv[2]))
+peer = socket.socket()
+peer.settimeout(60)
+peer.connect(("127.0.0.1", int(sys.argv[1])))
+peer.sendall(b"GET /health HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\nConnection: close\\r\\n\\r\\n")
+answer = b""
+while part := peer.recv(65536):
+    answer += part
+sys.stdout.buffer.write(answer)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can act as another user")
+def test_server_without_tokens_refuses_another_user_of_this_machine(server: Server) -> None:
+    def asked_by(uid: int) -> str:
+        words = [sys.executable, "-c", STRANGER, str(server.port), str(uid)]
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert asked_by(0).startswith("HTTP/1.1 200 ")
+    refused = asked_by(65533)
+    assert refused.startswith("HTTP/1.1 403 ")
+    assert "only the user who started the server" in refused

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def run_by(source: Path) -> Iterator[str]:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("one", "all", "do")
+            and node.func.attr in ("one", "all", "do", "put")
             and isinstance(node.func.value, ast.Name)
             and node.func.value.id in ("tx", "transaction")
         ):
@@ -94,8 +95,10 @@ def test_parse_a_query_ends_at_the_first_empty_line_and_takes_fragments() -> Non
     assert queries.parse(text) == {"sum": "SELECT 1 + 1\nFROM t", "next": "SELECT 2"}
 
 
-def test_migrations_are_numbered_from_one_without_gaps_to_the_schema_version() -> None:
-    assert [number for number, _ in queries.migrations()] == list(range(1, SCHEMA_VERSION + 1))
+def test_migrations_are_numbered_from_one_in_order_to_the_schema_version() -> None:
+    numbers = [number for number, _ in queries.migrations()]
+    assert numbers == sorted(set(numbers))
+    assert (numbers[0], numbers[-1]) == (1, SCHEMA_VERSION)
 
 
 @pytest.mark.parametrize("name", queries.RECORDS)
@@ -248,3 +251,31 @@ def test_touch_leaves_the_timer_where_it_was_and_it_is_raised_when_it_fires(
     raised = store.connection.execute("SELECT wake_at_ms FROM timers").fetchone()[0]
     assert raised > before[0][2]
     assert ok(claims.leases_of(store, agent_id="A1"))
+
+
+@pytest.mark.parametrize(
+    ("remembered", "tables"),
+    [
+        ("settings", ("projects", "meta")),
+        ("requirement_sets", ("requirement_sets",)),
+        ("agents", ("agents",)),
+    ],
+)
+def test_every_write_of_a_remembered_table_forgets_it(remembered: str, tables: tuple[str, ...]) -> None:
+    writes = re.compile(rf"\b(?:INSERT INTO|UPDATE|DELETE FROM) (?:{'|'.join(tables)})\b")
+    # Re-anchoring runs before a batch's first verb, and clears what the connection remembers itself.
+    before_any_verb = {"shift_agents"}
+    found = {name for name, text in queries.load("queries.sql").items() if writes.search(text)} - before_any_verb
+    assert found == {name for name, table in queries.FORGETS.items() if table == remembered}
+
+
+def test_timers_are_written_only_where_the_nearest_is_kept() -> None:
+    """`change.set_timer` keeps the remembered nearest timer true; a dropped timer leaves it a lower bound."""
+    source = Path(queries.__file__).parents[1]
+    writers = [
+        (path.name, line.strip())
+        for path in source.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if '"set_timer"' in line
+    ]
+    assert [name for name, _ in writers] == ["change.py"]

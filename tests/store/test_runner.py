@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from tenure.clock import ManualClock
 from tenure.core.errors import Refused
-from tenure.engine import claims, tasks
+from tenure.engine import claims, load, projects, tasks
 from tenure.store.runner import Job, Runner, deliver
 from tenure.store.sqlite import SqliteStore
 from tenure.store.store import StoreFault, Transaction
@@ -209,9 +210,9 @@ class LostBatch(SqliteStore):
 
     lose = 0
 
-    def run_many(self, take: Callable[[], Callable[[Transaction], Any] | None]) -> Any:
+    def run_many(self, take: Callable[[], Callable[[Transaction], Any] | None], carry: Any = None) -> Any:
         if not self.lose:
-            return super().run_many(take)
+            return super().run_many(take, carry)
         self.lose -= 1
 
         def taking() -> Callable[[Transaction], Any] | None:
@@ -220,7 +221,7 @@ class LostBatch(SqliteStore):
                 self.connection.execute("ROLLBACK")
             return body
 
-        return super().run_many(taking)
+        return super().run_many(taking, carry)
 
 
 def test_batch_whose_transaction_was_closed_is_run_again_body_by_body(tmp_path: Path, clock: ManualClock) -> None:
@@ -374,3 +375,125 @@ def test_processes_are_not_starved_by_a_saturated_runner(tmp_path: Path) -> None
     assert len(written) >= 200
     assert len(dump(store, "tasks")) == len(written) + 16
     store.close()
+
+
+# -- carried bodies ---------------------------------------------------------------------------------------------------
+
+
+class Carrier:
+    """Runs steps on a thread of its own and waits for them, as a server's loop does."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="carrier")
+        self.carried = 0
+
+    def __call__(self, step: Callable[[], None]) -> None:
+        self.carried += 1
+        self._pool.submit(step).result(WITHIN_S)
+
+
+def thread_of(tx: Transaction) -> str:
+    return threading.current_thread().name
+
+
+@pytest.fixture
+def carrier() -> Carrier:
+    return Carrier()
+
+
+@pytest.fixture
+def carried(store: SqliteStore, carrier: Carrier) -> Iterator[Runner]:
+    made = Runner(store, carry=carrier)
+    yield made
+    made.close()
+
+
+def test_carried_bodies_run_on_the_carriers_thread_and_long_ones_on_the_writers(carried: Runner) -> None:
+    assert result(carried.write(thread_of)).startswith("carrier")
+    assert result(carried.write(thread_of, long=True)) == "tenure-writer"
+
+
+def test_carried_long_body_in_the_middle_keeps_the_order(carried: Runner, store: SqliteStore) -> None:
+    seen: list[int] = []
+
+    def noting(number: int) -> Callable[[Transaction], None]:
+        return lambda tx: seen.append(number)
+
+    held = Held(carried)
+    futures = [carried.write(noting(number), long=number % 3 == 1) for number in range(9)]
+    held.let_go()
+    for future in futures:
+        result(future)
+    assert seen == list(range(9))
+
+
+def test_carried_batch_waits_for_another_process_on_the_writers_thread(
+    carried: Runner, carrier: Carrier, other: SqliteStore
+) -> None:
+    other.connection.execute("BEGIN IMMEDIATE")
+    waiting = carried.write(adding("T-1"))
+    # The carrier came back without the lock: it is free for others while the writer waits.
+    deadline = time.monotonic() + WITHIN_S
+    while carrier.carried < 1 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert carrier.carried == 1
+    assert not waiting.done()
+    other.connection.execute("ROLLBACK")
+    result(waiting)
+    assert stored(other) == {"T-1"}
+
+
+def test_carried_body_that_raises_is_undone_alone(carried: Runner, other: SqliteStore) -> None:
+    def failing(tx: Transaction) -> None:
+        adding("T-bad")(tx)
+        raise ZeroDivisionError
+
+    held = Held(carried)
+    first, bad, last = carried.write(adding("T-1")), carried.write(failing), carried.write(adding("T-2"))
+    held.let_go()
+    with pytest.raises(ZeroDivisionError):
+        result(bad)
+    result(first), result(last)
+    assert stored(other) == {"T-1", "T-2"}
+
+
+# -- what a connection remembers --------------------------------------------------------------------------------------
+
+
+def reserved_owner(tx: Transaction) -> str:
+    settings = load.settings_for(tx, "default")
+    assert not isinstance(settings, Refused)
+    return settings.reserved_owner
+
+
+def naming(owner: str) -> Callable[[Transaction], Any]:
+    checked = projects.configure.check({"document": {"tenure": {"reserved_owner": owner}}})
+    assert not isinstance(checked, Refused)
+    return lambda tx: projects.configure.body(tx, **checked)
+
+
+def test_remembered_settings_follow_a_write_of_the_same_batch_and_of_another_process(
+    runner: Runner, other: SqliteStore
+) -> None:
+    assert result(runner.write(reserved_owner)) == "Marcus"
+    held = Held(runner)
+    before, change, after = runner.write(reserved_owner), runner.write(naming("Mona")), runner.write(reserved_owner)
+    held.let_go()
+    result(change)
+    assert (result(before), result(after)) == ("Marcus", "Mona")
+    ok(projects.configure(other, document={"tenure": {"reserved_owner": "Otto"}}))
+    assert result(runner.write(reserved_owner)) == "Otto"
+
+
+def test_remembered_settings_are_forgotten_with_the_body_that_changed_them(runner: Runner) -> None:
+    def changing_in_vain(tx: Transaction) -> None:
+        naming("Mona")(tx)
+        assert reserved_owner(tx) == "Mona"
+        raise ZeroDivisionError
+
+    held = Held(runner)
+    bad, after = runner.write(changing_in_vain), runner.write(reserved_owner)
+    held.let_go()
+    with pytest.raises(ZeroDivisionError):
+        result(bad)
+    assert result(after) == "Marcus"

@@ -86,8 +86,10 @@ def settled(lease: Lease) -> Lease:
 
     `wake_at` only ever falls here; it is raised when its timer fires. A touch therefore moves no index.
     """
-    lease = lease.replace(recover_at_ms=recover_at_ms(lease))
-    return lease.replace(wake_at_ms=min(lease.wake_at_ms, next_wake_ms(lease)))
+    recover_at = recover_at_ms(lease)
+    warn_at = warn_at_ms(lease)
+    wake_at = recover_at if warn_at is None else min(warn_at, recover_at)
+    return lease.replace(recover_at_ms=recover_at, wake_at_ms=min(lease.wake_at_ms, wake_at))
 
 
 def is_deaf(lease: Lease, now_ms: int) -> bool:

@@ -6,6 +6,7 @@ Randomness and time are arguments, so that a simulated fleet is the same fleet e
 from __future__ import annotations
 
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [high + low for high in CROCKFORD for low in CROCKFORD]
 ID_MAX = 128
 RESERVED_WORDS = ("NA", "TBD")
 
@@ -16,7 +17,8 @@ _KIND = _REST | frozenset("/:")
 
 def base32(value: int, length: int) -> str:
     """The lowest `length` base-32 digits of a number, in Crockford's alphabet (no I, L, O, U to misread)."""
-    return "".join([CROCKFORD[value >> shift & 31] for shift in range(5 * (length - 1), -1, -5)])
+    pairs = [_PAIRS[value >> shift & 1023] for shift in range(10 * ((length - 1) // 2), -1, -10)]
+    return "".join(pairs)[length % 2 :]
 
 
 def ulid(now_ms: int, random: bytes) -> str:

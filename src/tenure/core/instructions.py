@@ -191,6 +191,8 @@ def _dependencies(dependencies: Sequence[Dependency]) -> Iterator[str]:
     for dependency in dependencies:
         yield f"{_named(dependency.task_id, dependency.title)} is {inline(dependency.status)}."
         yield from made_paragraphs(dependency.decisions, dependency.artifacts, task=dependency.task_id)
+        if any(isinstance(made, dict) and not made.get("location") for made in dependency.artifacts):
+            yield f"What has no place of its own is kept here: get_task_context({inline(dependency.task_id)}) shows it."
 
 
 def _dependants(dependants: Sequence[Dependant]) -> Iterator[str]:
@@ -233,7 +235,9 @@ def _messages(briefing: Briefing, shown: Sequence[Handoff]) -> Iterator[str]:
         if message.kind == HANDOFF_MESSAGE or not words or words in said or (message.sender, words) in heard:
             continue
         heard.add((message.sender, words))
-        yield f"From {inline(message.sender) or 'nobody'} at {iso(message.at_ms)}:\n{words}"
+        # What was said elsewhere, to this agent alone, is told apart from the task's thread.
+        to_you = " to you" if message.task_key != briefing.task.key and message.recipient else ""
+        yield f"From {inline(message.sender) or 'nobody'}{to_you} at {iso(message.at_ms)}:\n{words}"
 
 
 def _named(task_id: str, title: str) -> str:

@@ -152,7 +152,9 @@ class Agent(Record):
     profile: str = "agent"
     incarnation: int = 1
     state: str = "present"
+    # The folder it works in, and the name of the machine that folder is on.
     worktree: str = ""
+    host: str = ""
     branch: str = ""
     registered_at_ms: int = 0
     seen_at_ms: int = 0
@@ -201,6 +203,11 @@ class Handoff(Record):
     decisions: str = "[]"
     artifacts: str = "[]"
     git: str | None = None
+    # Where the holder worked, and whether somebody there should look at git.
+    worktree: str = ""
+    host: str = ""
+    look: int = 1
+    looked_at_ms: int = 0
 
 
 class Message(Record):

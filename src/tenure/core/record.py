@@ -50,6 +50,13 @@ class Record:
             unknown = sorted(values.keys() - self._names)
             raise TypeError(f"{type(self).__name__} has no field {', '.join(unknown)}")
 
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Self:
+        """The record of a row that is known to fit: its columns were named after the fields. Keeps the dict."""
+        record = object.__new__(cls)
+        object.__setattr__(record, "__dict__", row)
+        return record
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable; use replace({name}=...)")
 

@@ -1,9 +1,10 @@
 """Every number a user may turn, its default, and what is refused.
 
-Settings come as documents: decoded JSON or TOML with up to four sections, all optional.
+Settings come as documents: decoded JSON or TOML with up to five sections, all optional.
 
     task_lease   the specification's own settings, under its names and defaults
     tenure       what the specification leaves open: evidence, silence, recovery, names
+    design       how design tasks are done
     profiles     bundles of lease rules the user defines, by name (core/profiles.py)
     task_types   {task_type: {lease_duration_s}}
 
@@ -48,6 +49,16 @@ class TaskLeaseSettings(Record):
     complexity_multipliers: Mapping[str, float] = {"simple": 0.5, "complex": 1.5, "research": 2.0, "epic": 3.0}
 
 
+class DesignSettings(Record):
+    """How the tasks of the reserved owner are done: by the built-in brief, or by a program of the user's."""
+
+    # A command line, run by the server without a shell: prompt on its input, document on its output.
+    command: str = ""
+    timeout_s: int = 600
+    # How often a failed run is repeated before the built-in brief takes the document's place.
+    retries: int = 2
+
+
 class Settings(Record):
     """All settings in force for one project. Everything between `task_lease` and `profiles` is the section `tenure`."""
 
@@ -62,6 +73,13 @@ class Settings(Record):
     return_window_s: int = 600
     idempotency_hours: float = 24.0
     branch_prefix: str = "marcus/"
+    # What agents' branches begin from and go to; empty: the branch of the main worktree.
+    base_branch: str = ""
+    # The folder that holds the agents' worktrees, relative to the repository; empty: <repository>.worktrees beside it.
+    worktree_path: str = ""
+    # The largest file that a rescue saves, and the most that it saves at all.
+    rescue_file_mb: int = 20
+    rescue_total_mb: int = 200
     reserved_owner: str = "Marcus"
     # Where escalations go; empty means the task's principal_ai.
     supervisor: str = ""
@@ -74,6 +92,7 @@ class Settings(Record):
     receiptgate_poll_s: int = 5
     # Whether this project is a ReceiptGate itself: it records receipts about tasks that live elsewhere.
     foreign_receipts: bool = False
+    design: DesignSettings = DesignSettings()
     profiles: Mapping[str, Mapping[str, Any]] = {}
     task_types: Mapping[str, Mapping[str, int]] = {}
 
@@ -108,6 +127,10 @@ TENURE_RULES: dict[str, Rule] = {
     "return_window_s": ("count", 0, _WEEK_S),
     "idempotency_hours": ("positive", 0, 8760),
     "branch_prefix": ("text", 0, 0),
+    "base_branch": ("text", 0, 0),
+    "worktree_path": ("text", 0, 0),
+    "rescue_file_mb": ("count", 0, 10_000),
+    "rescue_total_mb": ("count", 0, 1_000_000),
     "reserved_owner": ("text", 0, 0),
     "supervisor": ("text", 0, 0),
     "quarantine_after": ("count", 1, 1000),
@@ -118,10 +141,15 @@ TENURE_RULES: dict[str, Rule] = {
     "receiptgate_poll_s": ("count", 1, 3600),
     "foreign_receipts": ("flag", 0, 0),
 }
+DESIGN_RULES: dict[str, Rule] = {
+    "command": ("text", 0, 0),
+    "timeout_s": ("count", 1, 86_400),
+    "retries": ("count", 0, 100),
+}
 # What must not be written down among the settings, and the variable of the environment that it is read from.
 SECRETS = {"receiptgate_token": "TENURE_RECEIPTGATE_TOKEN"}
 TASK_TYPE_RULES: dict[str, Rule] = {"lease_duration_s": ("count", 1, _WEEK_S)}
-SECTIONS = ("task_lease", "tenure", "profiles", "task_types")
+SECTIONS = ("task_lease", "tenure", "design", "profiles", "task_types")
 
 
 def seconds(hours: float) -> int:
@@ -144,7 +172,10 @@ def parse(document: object, base: Settings = DEFAULTS) -> Settings | Refused:
     tenure = _laid_over(base, "tenure", document.get("tenure", {}), TENURE_RULES)
     if isinstance(tenure, Refused):
         return tenure
-    tables: dict[str, Any] = {}
+    design = _laid_over(base.design, "design", document.get("design", {}), DESIGN_RULES)
+    if isinstance(design, Refused):
+        return design
+    tables: dict[str, Any] = {"design": design}
     for section, table in (("profiles", base.profiles), ("task_types", base.task_types)):
         entries = _entries_laid_over(table, section, document.get(section, {}))
         if isinstance(entries, Refused):
@@ -174,6 +205,7 @@ def as_document(settings: Settings) -> dict[str, Any]:
     return {
         "task_lease": lease,
         "tenure": tenure,
+        "design": settings.design.as_dict(),
         "profiles": {name: dict(definition) for name, definition in settings.profiles.items()},
         "task_types": {name: dict(entry) for name, entry in settings.task_types.items()},
     }
@@ -208,7 +240,8 @@ def unknown(setting: str, key: str, known: Collection[str]) -> Refused:
     if key in SECRETS:
         message = f"{setting} is a secret, and secrets are not kept among the settings"
         return refuse("invalid_settings", message, f"Set {SECRETS[key]} where the server runs.", setting=setting)
-    home = next((name for name, rules in (("task_lease", LEASE_RULES), ("tenure", TENURE_RULES)) if key in rules), None)
+    homes = (("task_lease", LEASE_RULES), ("tenure", TENURE_RULES), ("design", DESIGN_RULES))
+    home = next((name for name, rules in homes if key in rules), None)
     meant = f"{home}.{key}" if home else nearest(key, known)
     message = f"{setting} is not a setting" + (f"; did you mean {meant}?" if meant else "")
     advice = None if meant else f"Use one of: {', '.join(known)}."
@@ -335,6 +368,11 @@ def _bad_name(settings: Settings) -> Refused | None:
     if not is_branch_prefix(settings.branch_prefix):
         wanted = "the beginning of a git branch name, such as marcus/"
         return wrong_type("tenure.branch_prefix", settings.branch_prefix, wanted)
+    if settings.base_branch and not is_branch_prefix(settings.base_branch + "/"):
+        return wrong_type("tenure.base_branch", settings.base_branch, "empty or a git branch, such as main")
+    path = settings.worktree_path
+    if not path.isprintable() or len(path) > 1024:
+        return wrong_type("tenure.worktree_path", path, "empty or a folder")
     wanted = "an id (letters, digits and . _ - + @, at most 128)"
     if id_fault(settings.reserved_owner) is not None:
         return wrong_type("tenure.reserved_owner", settings.reserved_owner, wanted)
@@ -342,7 +380,24 @@ def _bad_name(settings: Settings) -> Refused | None:
         return wrong_type("tenure.supervisor", settings.supervisor, f"empty or {wanted}")
     if settings.receiptgate_project and id_fault(settings.receiptgate_project) is not None:
         return wrong_type("tenure.receiptgate_project", settings.receiptgate_project, f"empty or {wanted}")
-    return _bad_gate(settings)
+    return _bad_command(settings) or _bad_gate(settings)
+
+
+def command_words(command: str) -> list[str] | None:
+    """A command line as the words that are run, without a shell; None when its quotes do not close."""
+    import shlex
+
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return None
+
+
+def _bad_command(settings: Settings) -> Refused | None:
+    command = settings.design.command
+    if not command or command_words(command):
+        return None
+    return wrong_type("design.command", command, "empty or a command line whose quotes close, such as 'my-designer -v'")
 
 
 def _bad_gate(settings: Settings) -> Refused | None:

@@ -73,6 +73,7 @@ SENTENCES: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "offer_expired": _fixed("the offer to {agent} was not accepted in time"),
     "recovered": lambda agent, data: f"recovered from {agent} ({data['reason']}): {recovery_numbers(data)}",
     "timer_failed": _fixed("looking at it failed and is tried again: {error}"),
+    "rescued": _fixed("uncommitted work of {agent} was saved: {files} files in {ref}"),
     "returned": lambda agent, data: f"{agent} proved to be alive {_s(data['after_ms'] / 1000)} after its recovery",
     "healed": _fixed("{agent} came back and took the task up again ({note})"),
     "released": _with_message("released by {agent}"),
@@ -94,6 +95,9 @@ SENTENCES: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "server_started": _fixed("server {server} started; lifted {lifted} leases"),
     "receipt_parked": _fixed("the gate refused receipt {receipt_id} for good, which is parked: {reason}"),
     "gate_refused": _fixed("receipt {receipt_id} of {agent}, read at the gate, could not be applied: {reason}"),
+    "design_started": _fixed("the design program was started (attempt {attempt} of {of})"),
+    "design_failed": _fixed("the design program failed (attempt {attempt} of {of}): {error}"),
+    "design_substituted": _fixed("the built-in brief took the place of the design document: {error}"),
     "project_created": _fixed("project {project} created"),
     "configured": lambda agent, data: f"settings of {data['project'] or 'the store'} changed",
 }

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tenure.core.settings import Settings
     from tenure.store.store import Transaction
 
+# How often a poll is written down as a sign of its agent's life.
+SEEN_EVERY_MS = 1_000
 LINK_KINDS = ("run", "mcp", "server", "stream")
 
 
@@ -39,6 +41,7 @@ LINK_KINDS = ("run", "mcp", "server", "stream")
     profile=inputs.optional(inputs.ident),
     incarnation=CALLER["incarnation"],
     worktree=inputs.text(4096, one_line=True),
+    host=inputs.text(256, one_line=True),
     branch=inputs.text(256, one_line=True),
 )
 def register(
@@ -52,6 +55,7 @@ def register(
     profile: str | None = None,
     incarnation: int | None = None,
     worktree: str = "",
+    host: str = "",
     branch: str = "",
 ) -> Agent | Refused:
     """Register an agent, or begin a new incarnation of a known one. Passing the present incarnation keeps it.
@@ -86,6 +90,7 @@ def register(
         profile=profile,
         incarnation=number,
         worktree=worktree or (known.worktree if known else ""),
+        host=host if worktree or known is None else known.host,
         branch=branch or (known.branch if known else settings.branch_prefix + agent_id),
         registered_at_ms=known.registered_at_ms if known else tx.now_ms,
         seen_at_ms=tx.now_ms,
@@ -129,15 +134,21 @@ def ensure_agent(
     )
 
 
-def present(tx: Transaction, agent: Agent, worktree: str, branch: str) -> Agent:
+def present(tx: Transaction, agent: Agent, worktree: str, host: str, branch: str) -> Agent:
     """Write a claimant down as present, where it works; this registers one that is new."""
     new = agent.seen_at_ms == 0
-    moved = worktree not in ("", agent.worktree)
+    before = (agent.worktree, agent.host, agent.branch)
+    # A folder's name means nothing without its machine, so that the two change together.
+    after = (worktree or agent.worktree, host if worktree else agent.host, branch or agent.branch)
+    moved = before != after
+    if not (new or moved) and agent.state == "present" and tx.now_ms - agent.seen_at_ms < SEEN_EVERY_MS:
+        return agent
     agent = agent.replace(
         state="present",
         seen_at_ms=tx.now_ms,
-        worktree=worktree or agent.worktree,
-        branch=branch or agent.branch,
+        worktree=after[0],
+        host=after[1],
+        branch=after[2],
     )
     if new or moved:
         tx.do("save_agent", **agent.as_dict())
@@ -145,6 +156,18 @@ def present(tx: Transaction, agent: Agent, worktree: str, branch: str) -> Agent:
         tx.do("see_agent", agent_id=agent.agent_id, now_ms=tx.now_ms)
     if new:
         change.record(tx, "registered", agent_id=agent.agent_id, incarnation=agent.incarnation)
+    return agent
+
+
+@verb(agent_id=inputs.ident)
+def arrive(tx: Transaction, *, agent_id: str) -> Agent | Refused:
+    """A new connection speaks for a known agent: it begins a new incarnation, and older ones are superseded."""
+    known = known_agent(tx, agent_id, None)
+    if isinstance(known, Refused):
+        return known
+    agent = known.replace(incarnation=known.incarnation + 1, state="present", seen_at_ms=tx.now_ms)
+    tx.do("save_agent", **agent.as_dict())
+    change.record(tx, "registered", agent_id=agent_id, incarnation=agent.incarnation)
     return agent
 
 

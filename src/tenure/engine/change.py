@@ -55,6 +55,17 @@ _encode: Callable[[object], str] | None = None
 def _compact(data: dict[str, Any]) -> str:
     """JSON without spaces. The encoder is made once, and not before an event has something to say: a touch has not."""
     global _encode
+    parts = []
+    for name, value in data.items():
+        # What most events carry, numbers and identifiers, needs no encoder.
+        if type(value) is int:
+            parts.append(f'"{name}":{value}')
+        elif type(value) is str and value.isascii() and value.isalnum():
+            parts.append(f'"{name}":"{value}"')
+        else:
+            break
+    else:
+        return "{" + ",".join(parts) + "}"
     if _encode is None:
         import json
 
@@ -70,13 +81,13 @@ def save_task(tx: Transaction, task: Task, *, unended: int) -> Task:
     ready_from = ready_from_ms(task)
     waiting = int(ready_from > tx.now_ms and task.status == "todo")
     if waiting:
-        tx.do("set_timer", kind="task", ref=str(task.key), wake_at_ms=ready_from)
+        set_timer(tx, "task", str(task.key), ready_from)
     elif task.waiting:
         tx.do("drop_timer", kind="task", ref=str(task.key))
     task = task.replace(
         open_slots=open_slots(task, unended), waiting=waiting, updated_at_ms=tx.now_ms, version=task.version + 1
     )
-    tx.do("save_task", **task.as_dict())
+    tx.put("save_task", task)
     return task
 
 
@@ -85,14 +96,14 @@ def reserve_task(tx: Transaction, task: Task, *, unended: int) -> Task:
     from tenure.core.assignment import open_slots
 
     task = task.replace(open_slots=open_slots(task, unended), updated_at_ms=tx.now_ms, version=task.version + 1)
-    tx.do("reserve_task", **task.as_dict())
+    tx.put("reserve_task", task)
     return task
 
 
 def save_progress(tx: Transaction, task: Task) -> Task:
     """Write what moves while a task is being worked on. Touches no index."""
     task = task.replace(updated_at_ms=tx.now_ms, version=task.version + 1)
-    tx.do("save_progress", **task.as_dict())
+    tx.put("save_progress", task)
     return task
 
 
@@ -141,41 +152,54 @@ def grant(
         **carried,
     )
     lease = settled(lease)
-    tx.do("add_lease", **lease.as_dict())
-    tx.do("set_timer", kind="lease", ref=lease.lease_id, wake_at_ms=lease.wake_at_ms)
+    tx.put("add_lease", lease)
+    set_timer(tx, "lease", lease.lease_id, lease.wake_at_ms)
     return lease
 
 
-def warning_ms(settings: Settings) -> int:
-    from tenure.core.settings import seconds
+_WARNINGS: dict[float, int] = {}
 
-    return seconds(settings.task_lease.warning_hours) * 1000
+
+def warning_ms(settings: Settings) -> int:
+    hours = settings.task_lease.warning_hours
+    known = _WARNINGS.get(hours)
+    if known is None:
+        from tenure.core.settings import seconds
+
+        known = _WARNINGS[hours] = seconds(hours) * 1000
+    return known
 
 
 def extend(tx: Transaction, before: Lease, after: Lease) -> Lease:
     """Write a live lease after a sign of life, with its deadline recomputed. Touches no index unless it must wake
     someone earlier than planned."""
     after = settled(after)
-    changed = tx.do("extend_lease", **after.as_dict())
+    changed = tx.put("extend_lease", after)
     assert changed == 1, f"lease {after.lease_id} changed under its own transaction"
     if after.server_id != before.server_id:
         tx.do("move_lease", **after.as_dict())
     if after.wake_at_ms < before.wake_at_ms:
-        tx.do("set_timer", kind="lease", ref=after.lease_id, wake_at_ms=after.wake_at_ms)
+        set_timer(tx, "lease", after.lease_id, after.wake_at_ms)
     return after
+
+
+def set_timer(tx: Transaction, kind: str, ref: str, wake_at_ms: int) -> None:
+    """Set when a lease or a task is to be looked at next."""
+    tx.do("set_timer", kind=kind, ref=ref, wake_at_ms=wake_at_ms)
+    tx.memory.lower("timers", "next", wake_at_ms)
 
 
 def rearm(tx: Transaction, lease: Lease, wake_at_ms: int | None = None) -> None:
     """Set a lease's timer after it fired: this alone moves it up."""
     wake_at = next_wake_ms(lease) if wake_at_ms is None else wake_at_ms
     tx.do("rearm_lease", lease_id=lease.lease_id, token=lease.token, warned=lease.warned, wake_at_ms=wake_at)
-    tx.do("set_timer", kind="lease", ref=lease.lease_id, wake_at_ms=wake_at)
+    set_timer(tx, "lease", lease.lease_id, wake_at)
 
 
 def end(tx: Transaction, lease: Lease, state: LeaseState, reason: str) -> Lease:
     """End a lease. It can never be live again."""
     ended = lease.replace(state=state, ended_at_ms=tx.now_ms, end_reason=reason)
-    changed = tx.do("end_lease", **ended.as_dict())
+    changed = tx.put("end_lease", ended)
     assert changed == 1, f"lease {lease.lease_id} was ended twice"
     tx.do("drop_timer", kind="lease", ref=lease.lease_id)
     return ended

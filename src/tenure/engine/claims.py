@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         idempotency_key: str | None
         server_id: str | None
         worktree: str
+        host: str
         branch: str
 
 
@@ -80,6 +81,7 @@ CLAIMANT = {
     "idempotency_key": inputs.key,
     "server_id": inputs.optional(inputs.ident),
     "worktree": inputs.text(4096, one_line=True),
+    "host": inputs.text(256, one_line=True),
     "branch": inputs.text(256, one_line=True),
 }
 
@@ -96,8 +98,9 @@ class Claimant(Record):
     capabilities: Sequence[str] | None = None
     idempotency_key: str | None = None
     server_id: str | None = None
-    # Where the agent works, so that a later command from there knows who it is.
+    # Where the agent works, so that a later command from there knows who it is, and what it leaves there is saved.
     worktree: str = ""
+    host: str = ""
     branch: str = ""
 
 
@@ -210,10 +213,10 @@ def take_up(tx: Transaction, task: Task, lease: Lease) -> Lease:
     accepted = lease.replace(state="active", accepted_at_ms=tx.now_ms)
     # Under a fixed TTL the offer's time goes on; where any call counts, accepting is one.
     accepted = settled(seen(accepted, tx.now_ms, extends=not lease.fixed))
-    changed = tx.do("accept_lease", **accepted.as_dict())
+    changed = tx.put("accept_lease", accepted)
     assert changed == 1, f"offer {lease.lease_id} changed under its own transaction"
     if accepted.wake_at_ms < lease.wake_at_ms:
-        tx.do("set_timer", kind="lease", ref=accepted.lease_id, wake_at_ms=accepted.wake_at_ms)
+        change.set_timer(tx, "lease", accepted.lease_id, accepted.wake_at_ms)
     _take(tx, task, accepted, unended=len(load.unended_of_task(tx, task.key)))
     change.record(tx, "accepted", lease=accepted, token=accepted.token)
     return accepted
@@ -264,11 +267,14 @@ def _request(tx: Transaction, asked: Claimant, project_id: str | None = None) ->
 
 def _present(tx: Transaction, request: Request) -> Request:
     """The request of a claimant that is written down as present."""
-    return request.replace(agent=present(tx, request.agent, request.asked.worktree, request.asked.branch))
+    asked = request.asked
+    return request.replace(agent=present(tx, request.agent, asked.worktree, asked.host, asked.branch))
 
 
 def _key(request: Request, verb_name: str, **arguments: Any) -> idempotency.Key | None:
     asked = request.asked
+    if asked.idempotency_key is None:
+        return None
     return idempotency.Key.of(
         request.project_id,
         asked.agent_id,
@@ -348,6 +354,9 @@ def _do_what_is_due(tx: Transaction) -> bool:
     One look fires a bounded number of timers, most of which find a live lease; only a claim that finds nothing ready
     looks further.
     """
+    wake_at_ms = load.next_wake_ms(tx)
+    if wake_at_ms is None or wake_at_ms > tx.now_ms:
+        return False
     fired = recovery.advance_timers(tx, recovery.TIMERS_AT_ONCE).fired
     if fired:
         tx.forget_ahead()
@@ -356,13 +365,13 @@ def _do_what_is_due(tx: Transaction) -> bool:
 
 
 def _nothing_ready(tx: Transaction, request: Request) -> Refused:
-    row = tx.one("next_wake")
+    wake_at_ms = load.next_wake_ms(tx)
     return refuse(
         "nothing_ready",
         f"No task in project {request.project_id} is ready for {request.agent.agent_id}.",
         project_id=request.project_id,
         # The nearest instant at which a lease may end or a task's wait is over; new work can come sooner.
-        next_change_ms=None if row is None else max(0, row["wake_at_ms"] - tx.now_ms),
+        next_change_ms=None if wake_at_ms is None else max(0, wake_at_ms - tx.now_ms),
     )
 
 
@@ -396,29 +405,34 @@ def _look_ahead(tx: Transaction, asked: Claimant, preferred_kinds: Sequence[str]
     wanted = _LAST_WANTED.get(_asked_key(asked))
     if wanted is None:
         return
-    tx.ahead("due_timers", now_ms=None, limit=recovery.TIMERS_AT_ONCE)
-    tx.ahead("kept_for", **wanted)
+    tx.ahead("next_wake")
     if not preferred_kinds:
-        tx.ahead("ready", **wanted)
+        tx.ahead("best", **wanted)
 
 
 def _best(tx: Transaction, values: dict[str, str], preferred_kinds: Sequence[str]) -> Task | None:
     """The first of: work kept for this agent, work of a preferred kind, any work. A bounded number of index seeks."""
     if not preferred_kinds:
-        tx.ahead("ready", **values)
+        row = tx.one("best", **values)
+        return None if row is None else Task.from_row(row)
     row = tx.one("kept_for", **values)
     if row is not None:
-        return Task(**row)
+        return Task.from_row(row)
     for kind in preferred_kinds:
         row = tx.one("ready_of_kind", kind=kind, **values)
         if row is not None:
-            return Task(**row)
+            return Task.from_row(row)
     row = tx.one("ready", **values)
-    return None if row is None else Task(**row)
+    return None if row is None else Task.from_row(row)
 
 
 def fitting_sets(tx: Transaction, project_id: str, capabilities: Sequence[str] | None) -> str:
     """The capability sets a claimant satisfies, as the JSON list that the ready queries seek one by one."""
+    key = project_id if capabilities is None else f"{project_id} {' '.join(sorted(capabilities))}"
+    return tx.memory.recall("requirement_sets", key, lambda: _fitting_sets(tx, project_id, capabilities))
+
+
+def _fitting_sets(tx: Transaction, project_id: str, capabilities: Sequence[str] | None) -> str:
     found = [row["requires"] for row in tx.all("requirement_sets", project_id=project_id)]
     fitting = [requires for requires in found if assignment.satisfies(requires, capabilities)]
     # Capabilities are identifiers, so that plain quoting is JSON; the json module would cost a claim 6 ms to import.

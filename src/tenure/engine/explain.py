@@ -5,8 +5,8 @@ from __future__ import annotations
 from tenure.core import assignment, inputs, instructions
 from tenure.core.deadline import live, median_gap_ms
 from tenure.core.errors import Refused
-from tenure.core.model import Event, Lease, Receipt
-from tenure.core.phases import phase_of
+from tenure.core.model import Event, Lease, Message, Receipt
+from tenure.core.phases import PHASES, term_for
 from tenure.core.record import Record
 from tenure.core.story import receipt_sentence, sentence
 from tenure.engine import holding, load, observe
@@ -15,10 +15,14 @@ from tenure.engine.verb import query
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from tenure.core.assignment import Condition
-    from tenure.core.model import Task
+    from tenure.core.model import Handoff, Task
+    from tenure.core.settings import Settings
     from tenure.store.store import Transaction
+
+DEPENDENCIES_TOLD = 50
 
 
 class Line(Record):
@@ -110,7 +114,31 @@ def _holding(lease: Lease, now_ms: int) -> str:
     )
 
 
-@query(task_id=inputs.ident, project_id=inputs.optional(inputs.ident), agent_id=inputs.optional(inputs.ident))
+_BRIEFED: dict[str, inputs.Check] = {
+    "task_id": inputs.ident,
+    "project_id": inputs.optional(inputs.ident),
+    "agent_id": inputs.optional(inputs.ident),
+}
+
+
+class TaskContext(Record):
+    """All that whoever works on a task, or is about to, should know: as records, and as the text for its agent."""
+
+    view: observe.TaskView
+    text: str
+    # The row of the phase table that the reader's lease stands in, if it holds one there.
+    phase: str
+    handoffs: tuple[Handoff, ...]
+    dependencies: tuple[instructions.Dependency, ...]
+    dependants: tuple[instructions.Dependant, ...]
+    # Rows of the named task's own decisions and artifacts, the latter with their contents.
+    decisions: tuple[dict[str, Any], ...]
+    artifacts: tuple[dict[str, Any], ...]
+    messages: tuple[Message, ...]
+    now_ms: int
+
+
+@query(**_BRIEFED)
 def briefing(
     tx: Transaction, *, task_id: str, project_id: str | None = None, agent_id: str | None = None
 ) -> str | Refused:
@@ -119,35 +147,96 @@ def briefing(
     if isinstance(task, Refused):
         return task
     settings = holding.settings_of(tx, task)
+    return instructions.build(_parts(tx, task, agent_id, settings), settings.instruction_budget_tokens)
+
+
+@query(**_BRIEFED)
+def task_context(
+    tx: Transaction, *, task_id: str, project_id: str | None = None, agent_id: str | None = None
+) -> TaskContext | Refused:
+    """The layered instructions for a task, and what they are made from."""
+    task = load.task_named(tx, task_id, project_id)
+    if isinstance(task, Refused):
+        return task
+    settings = holding.settings_of(tx, task)
+    parts = _parts(tx, task, agent_id, settings)
+    return TaskContext(
+        view=observe.views_of(tx, [task])[0],
+        text=instructions.build(parts, settings.instruction_budget_tokens),
+        phase=parts.phase,
+        handoffs=tuple(parts.handoffs),
+        dependencies=tuple(parts.dependencies),
+        dependants=tuple(parts.dependants),
+        decisions=tuple(tx.all("decisions_of", task_key=task.key, limit=20)),
+        artifacts=tuple(tx.all("artifacts_with_content", task_key=task.key, limit=20)),
+        messages=tuple(parts.messages),
+        now_ms=tx.now_ms,
+    )
+
+
+def _parts(tx: Transaction, task: Task, agent_id: str | None, settings: Settings) -> instructions.Briefing:
+    """What the instructions of a task for an agent are made from."""
     lease = next((held for held in load.live_of_task(tx, task.key) if agent_id in (None, held.agent_id)), None)
-    parts = instructions.Briefing(
+    return instructions.Briefing(
         task=task,
         now_ms=tx.now_ms,
         handoffs=load.handoffs_of(tx, task.key),
         lease=lease,
-        phase="" if lease is None or lease.fixed else phase_of(lease.reports, lease.progress),
-        branch=settings.branch_prefix + agent_id if agent_id else "",
+        phase=_phase(task, lease, settings),
+        branch=_branch(tx, agent_id, settings),
         dependencies=_dependencies(tx, task),
         dependants=[instructions.Dependant(**row) for row in tx.all("dependants_of", task_key=task.key)],
         decisions=tx.all("decisions_of", task_key=task.key, limit=20),
         artifacts=tx.all("artifacts_of", task_key=task.key, limit=20),
-        messages=load.thread_of(tx, task.key),
+        messages=[*load.thread_of(tx, task.key), *_unread(tx, task, agent_id)],
     )
-    return instructions.build(parts, settings.instruction_budget_tokens)
+
+
+def _phase(task: Task, lease: Lease | None, settings: Settings) -> str:
+    """The row of the phase table that the lease stands in; nothing where the table does not apply."""
+    if lease is None or lease.fixed:
+        return ""
+    term = term_for(
+        settings.task_lease,
+        reports=lease.reports,
+        progress=lease.progress,
+        renewals=lease.renewals,
+        estimated_hours=task.estimated_hours,
+        priority=task.priority,
+        complexity=task.complexity,
+    )
+    return term.phase if term.phase in PHASES else ""
+
+
+def _branch(tx: Transaction, agent_id: str | None, settings: Settings) -> str:
+    """Where this agent commits: the branch it was last seen on, else the one that bears its name."""
+    agent = load.agent_named(tx, agent_id) if agent_id else None
+    return (agent.branch if agent else "") or (settings.branch_prefix + agent_id if agent_id else "")
+
+
+def _unread(tx: Transaction, task: Task, agent_id: str | None) -> list[Message]:
+    """What was sent to this agent alone and is not read yet; the thread has what was also said there."""
+    if agent_id is None:
+        return []
+    read = tx.one("read_up_to", agent_id=agent_id, task_key=0)
+    rows = tx.all("inbox", agent_id=agent_id, after=read["seq"] if read else 0, limit=load.THREAD_SHOWN)
+    return [Message(**row) for row in rows if row["task_key"] != task.key]
 
 
 def _dependencies(tx: Transaction, task: Task) -> list[instructions.Dependency]:
-    found = []
+    found: list[instructions.Dependency] = []
     for row in tx.all("needs_of", task_key=task.key):
         if row["needs_key"] is None:
             continue
+        # Each costs two reads; of very many, the rest is only named.
+        told = len(found) < DEPENDENCIES_TOLD
         found.append(
             instructions.Dependency(
                 task_id=row["needs_id"],
                 title=row["title"],
                 status=row["status"],
-                decisions=tx.all("decisions_of", task_key=row["needs_key"], limit=10),
-                artifacts=tx.all("artifacts_of", task_key=row["needs_key"], limit=10),
+                decisions=tx.all("decisions_of", task_key=row["needs_key"], limit=10) if told else (),
+                artifacts=tx.all("artifacts_of", task_key=row["needs_key"], limit=10) if told else (),
             )
         )
     return found

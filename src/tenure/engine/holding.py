@@ -114,6 +114,8 @@ def _lost(tx: Transaction, task: Task, agent: Agent, caller: Caller, leases: lis
         last = named if named is not None and named.task_key == task.key else last
     if last is not None:
         note_return(tx, agent, last)
+        if last.state in ("expired", "revoked"):
+            tx.do("look_again", lease_id=last.lease_id)
     holder = next((lease for lease in leases if live(lease, tx.now_ms)), None)
     refusal = _refusal(tx, task, agent, last, holder)
     return Lost(refusal=refusal, task=task, agent=agent, last=last, holder=holder)
@@ -133,7 +135,7 @@ def _refusal(tx: Transaction, task: Task, agent: Agent, last: Lease | None, hold
         return refuse(
             "lease_lost",
             f"{ended}; {since}.",
-            f"Stop working on it; your commits stay on {facts['your_branch']}. Ask for the next task.",
+            _where_it_is(facts),
             **facts,
         )
     if task.status == "done":
@@ -141,6 +143,12 @@ def _refusal(tx: Transaction, task: Task, agent: Agent, last: Lease | None, hold
     if task.status in ("blocked", "dead"):
         return refuse(f"task_{task.status}", f"{ended}; the task is {task.status}: {task.blocked_reason}.", **facts)
     return refuse("lease_lost", f"{ended}; nobody has taken the task since.", "Claim it again to go on.", **facts)
+
+
+def _where_it_is(facts: dict[str, Any]) -> str:
+    """What a holder is told whose task somebody else has: where its own work is, and what to do."""
+    saved = f" Uncommitted work is saved in {facts['saved']}." if facts.get("saved") else ""
+    return f"Stop working on it; your commits stay on {facts['your_branch']}.{saved} Ask for the next task."
 
 
 def _facts(tx: Transaction, task: Task, agent: Agent, last: Lease | None, holder: Lease | None) -> dict[str, Any]:

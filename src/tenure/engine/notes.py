@@ -255,3 +255,18 @@ def read_messages(
         return task
     agent = known_agent(tx, agent_id, None)
     return agent if isinstance(agent, Refused) else tuple(claims.read_thread(tx, task.key, agent_id))
+
+
+@verb(**_NAMED, agent_id=inputs.ident)
+def hear(
+    tx: Transaction, *, task_id: str, agent_id: str, project_id: str | None = None
+) -> tuple[Message, ...] | Refused:
+    """What an agent has not read of its inbox and of its task's thread, in order; reading it is noted."""
+    said = read_messages.body(tx, task_id=task_id, agent_id=agent_id, project_id=project_id)
+    if isinstance(said, Refused):
+        return said
+    sent = inbox.body(tx, agent_id=agent_id)
+    if isinstance(sent, Refused):
+        return sent
+    known = {message.seq: message for message in (*sent, *said)}
+    return tuple(known[seq] for seq in sorted(known))

@@ -265,7 +265,8 @@ def gridlock(tx: Transaction, *, project_id: str = DEFAULT_PROJECT) -> Gridlock 
     nodes = [
         Node(
             task_id=view.task.task_id,
-            status=view.status,
+            # The reserved owner has a task from the start; while others must come first, nobody is at work on it.
+            status="todo" if view.task.owner == "internal" and view.task.unmet else view.status,
             needs=tuple(needs.get(view.task.key, ())),
             blocked_reason=view.task.blocked_reason,
             waiting_until_ms=max(view.task.not_before_ms, view.task.retry_at_ms) if view.task.waiting else 0,

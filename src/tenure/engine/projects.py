@@ -26,6 +26,10 @@ def create_project(tx: Transaction, *, project_id: str, name: str = "", settings
     if tx.one("project", project_id=project_id) is not None:
         return refuse("project_exists", f"There is already a project {project_id}.", project_id=project_id)
     overrides = {} if settings is None else settings
+    if isinstance(overrides, dict) and isinstance(overrides.get("design"), dict) and overrides["design"].get("command"):
+        # Projects are created over the network and from files; what a server runs is said by whoever configures it.
+        message = "design.command cannot come with a new project: it is a program that the server will run"
+        return refuse("invalid_settings", message, "Set it afterwards: tenure config set.", setting="design.command")
     merged = merge_overrides(_store_overrides(tx), overrides)
     if isinstance(merged, Refused):
         return merged

@@ -61,8 +61,8 @@ def next_due(tx: Transaction) -> Due:
 
 
 def _wait_ms(tx: Transaction) -> int | None:
-    row = tx.one("next_wake")
-    return None if row is None else int(row["wake_at_ms"]) - tx.now_ms
+    wake_at_ms = load.next_wake_ms(tx)
+    return None if wake_at_ms is None else wake_at_ms - tx.now_ms
 
 
 @verb(limit=inputs.limit)
@@ -75,6 +75,8 @@ def advance_timers(tx: Transaction, limit: int) -> Advanced:
     """The work of `advance`, for verbs that must not act on a stale queue."""
     counts = dict.fromkeys(("recovered", "offers_expired", "warned", "promoted", "failed"), 0)
     due = tx.all("due_timers", now_ms=tx.now_ms, limit=limit)
+    # What fires is set anew or dropped: the nearest timer has to be asked for again.
+    tx.memory.forget("timers")
     for timer in due:
         kind, ref = timer["kind"], timer["ref"]
         done, error = tx.alone(partial(_fire, tx, kind, ref))
@@ -106,7 +108,7 @@ def _put_off(tx: Transaction, kind: str, ref: str, error: Exception) -> None:
     import logging
 
     logging.getLogger("tenure").error("the timer of %s %s failed", kind, ref, exc_info=error)
-    tx.do("set_timer", kind=kind, ref=ref, wake_at_ms=tx.now_ms + PUT_OFF_MS)
+    change.set_timer(tx, kind, ref, tx.now_ms + PUT_OFF_MS)
     lease = load.lease_by_id(tx, ref) if kind == "lease" else None
     change.record(tx, "timer_failed", lease=lease, error=f"{type(error).__name__}: {error}"[: change.TOLD])
 
@@ -194,12 +196,15 @@ def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: 
         reason=reason,
         prefix=settings.branch_prefix,
         branch=agent.branch if agent else "",
+        worktree=agent.worktree if agent else "",
+        host=agent.host if agent else "",
         handoff_hours=settings.handoff_hours,
         attempts=attempts,
         decisions=tx.all("decisions_of", task_key=task.key, limit=20),
         artifacts=tx.all("artifacts_of", task_key=task.key, limit=20),
     )
     tx.do("add_handoff", **handoff.as_dict())
+    tx.handed_over += 1
     post(tx, task, sender=ledger.SOURCE, kind="handoff", text=_summary(handoff))
     return task
 
@@ -242,7 +247,7 @@ def _promote(tx: Transaction, key: int) -> None:
     tx.do("promote", key=key, now_ms=tx.now_ms)
     row = tx.one("task_by_key", key=key)
     if row is not None and row["waiting"]:
-        tx.do("set_timer", kind="task", ref=str(key), wake_at_ms=max(row["not_before_ms"], row["retry_at_ms"]))
+        change.set_timer(tx, "task", str(key), max(row["not_before_ms"], row["retry_at_ms"]))
     else:
         tx.do("drop_timer", kind="task", ref=str(key))
 

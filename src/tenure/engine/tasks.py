@@ -200,7 +200,7 @@ def _add(tx: Transaction, project_id: str, fields: Mapping[str, Any], settings: 
     assert row is not None
     task = task.replace(key=row["key"])
     if waiting:
-        tx.do("set_timer", kind="task", ref=str(task.key), wake_at_ms=task.not_before_ms)
+        change.set_timer(tx, "task", str(task.key), task.not_before_ms)
     change.record(tx, "task_added", task=task, title=task.title)
     return task
 

@@ -65,6 +65,7 @@ def touch(
         told = load.lease_by_id(tx, agent.lost_lease_id)
         if told is not None:
             note_return(tx, agent, told)
+            tx.do("look_again", lease_id=told.lease_id)
         lost = told or lost
         tx.do("told_lost", agent_id=agent_id)
     return Touched(agent_id=agent_id, leases=tuple(leases), lost=lost)

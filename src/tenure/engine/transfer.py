@@ -65,6 +65,8 @@ def export_page(
 def _exported(tx: Transaction, kind: str, row: dict[str, Any]) -> dict[str, Any]:
     if kind == "project":
         row["settings"] = json.loads(row["settings"])
+        # A program of this machine is nothing for another one, and an import would refuse it.
+        row["settings"].get("design", {}).pop("command", None)
     elif kind == "receipt":
         return {"cursor": row["cursor"], **json.loads(row["body"]), "hash": row["hash"]}
     elif kind == "task":

@@ -1,7 +1,7 @@
-"""A loop of their own for monitors that wait for others' machines.
+"""A loop of their own for monitors that wait for others' machines and programs.
 
 A gate that hangs keeps its monitor waiting for seconds; recovery must not wait with it. So the gate's monitor has a
-thread beside the shared one, and both start, stop and are looked at together.
+thread beside the shared one, as has any other that is added, and all start, stop and are looked at together.
 """
 
 from __future__ import annotations
@@ -39,15 +39,26 @@ class LoopWithGate(Loop):
         # Connections that nobody else uses: closed when both loops have ended.
         self.owned: list[Store] = []
         self._beside = Loop([gate], gate_data_version)
+        self._others: list[tuple[Loop, Callable[[], None]]] = []
+
+    def also(self, monitor: Monitor, data_version: Callable[[], int], close: Callable[[], None]) -> None:
+        """Run one more monitor beside the others, before `start`; `close` must end the tick under way soon."""
+        self._others.append((Loop([monitor], data_version), close))
 
     def start(self) -> None:
         super().start()
         self._beside.start()
+        for loop, _ in self._others:
+            loop.start()
 
     def stop(self) -> None:
         """Both finish the tick under way; a request to a gate that hangs is waited for until its time is over."""
+        for _, close in self._others:
+            close()
         super().stop()
         self._beside.stop()
+        for loop, _ in self._others:
+            loop.stop()
         self._gate.close()
         for store in self.owned:
             store.close()
@@ -55,7 +66,10 @@ class LoopWithGate(Loop):
     def poke(self) -> None:
         super().poke()
         self._beside.poke()
+        for loop, _ in self._others:
+            loop.poke()
 
     def statuses(self) -> list[MonitorStatus]:
         beside = [GateStatus(**status.as_dict(), gates=self._gate.facts()) for status in self._beside.statuses()]
-        return [*super().statuses(), *beside]
+        others = [status for loop, _ in self._others for status in loop.statuses()]
+        return [*super().statuses(), *beside, *others]

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 DATABASE = "tenure.db"
 
 
+def this_host() -> str:
+    """The name of this machine, or of this container: where a folder of an agent's is to be looked for."""
+    return os.uname().nodename[:256]
+
+
 def store_location(explicit: str | None, environ: Mapping[str, str], start: str) -> str | None:
     """The store's path or address, or None when there is neither a setting nor a place for one."""
     named = explicit or environ.get("TENURE_STORE")

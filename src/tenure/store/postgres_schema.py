@@ -46,7 +46,7 @@ def reading() -> dict[str, str]:
     """Every query as a look asks it."""
     loaded = queries.load("queries.sql", os.path.join("postgres", "queries.sql"))
     found = {name: translate.query(text) for name, text in loaded.items()}
-    for name in ("ready", "ready_of_kind", "due_timers"):
+    for name in ("best", "ready", "ready_of_kind", "due_timers"):
         # A look takes no locks.
         found[name] = (
             found[name].replace("FOR NO KEY UPDATE SKIP LOCKED", "").replace("FOR NO KEY UPDATE OF t SKIP LOCKED", "")

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tenure.store.store import Transaction
+from tenure.store.queries import FORGETS
+from tenure.store.store import Memory, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import psycopg
 
+    from tenure.core.record import Record
     from tenure.store.store import Clock, Row
 
     Statement = tuple[str, Mapping[str, Any] | None]
@@ -60,7 +62,10 @@ class PostgresTransaction(Transaction):
         self._cursor = self
         self._queries = queries
         self.random = random
+        # What a verb remembers ends with it: other nodes write too.
+        self.memory = Memory(FORGETS)
         self.recovered = []
+        self.handed_over = 0
         self._settled = 0
         self._connection = connection
         self._clock = clock
@@ -122,11 +127,16 @@ class PostgresTransaction(Transaction):
 
     def do(self, query: str, **values: Any) -> int:
         self.wrote = True
+        if query in self.memory.forgets:
+            self.memory.forget(self.memory.forgets[query], values)
         if query in DEFERRED or query in EXPECTING_ONE:
             self._pending.append((self._queries[query], values))
             return 1
         count: int = self._ask(self._queries[query], values).rowcount
         return count
+
+    def put(self, query: str, record: Record) -> int:
+        return self.do(query, **record.as_dict())
 
     def lock(self, name: str, **values: Any) -> None:
         """Queue a lock. It is waited for with the next read, which is after it in order."""

@@ -15,10 +15,9 @@ import sqlite3
 import time
 
 from tenure.clock import SystemClock
-from tenure.core.record import Record
 from tenure.store import anchor, queries
 from tenure.store.faults import as_fault
-from tenure.store.store import Store, StoreFault, Transaction, fault
+from tenure.store.store import Memory, Store, StoreFault, Transaction, fault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     R = TypeVar("R")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 4
 # In the file's header: "TENU". A file of another program is refused instead of being filled with our tables.
 APPLICATION_ID = 0x54454E55
 RETRY_MIN_S = 0.001
@@ -38,12 +37,15 @@ BUSY_TIMEOUT_S = 30.0
 CACHE_KIB = 16_000
 
 
-class Outcome(Record):
+class Outcome:
     """What became of one body of a batch: its answer, or the exception that undid it."""
 
-    at_ms: int
-    answer: Any = None
-    error: Exception | None = None
+    __slots__ = ("answer", "at_ms", "error")
+
+    def __init__(self, *, at_ms: int, answer: Any = None, error: Exception | None = None) -> None:
+        self.at_ms = at_ms
+        self.answer = answer
+        self.error = error
 
 
 class BatchLost(Exception):
@@ -71,6 +73,9 @@ class SqliteStore(Store):
         self.random = random
         self.busy_timeout_s = busy_timeout_s
         self.queries = queries.load("queries.sql")
+        # What the bodies of this connection's batches share, and as of which foreign write it is known.
+        self._memory = Memory(queries.FORGETS)
+        self._memory_version = -1
         self.connection = self._faulting(lambda: self._connect(create))
         try:
             self._faulting(self._prepare)
@@ -173,8 +178,15 @@ class SqliteStore(Store):
         self.tell(transaction)
         return answer
 
-    def run_many(self, take: Callable[[], Callable[[Transaction], Any] | None]) -> list[Outcome]:
+    def run_many(
+        self,
+        take: Callable[[], Callable[[Transaction], Any] | None],
+        carry: Callable[[Callable[[], None]], None] | None = None,
+    ) -> list[Outcome]:
         """Run the bodies that `take` hands out, until it hands out None, in one transaction with one commit.
+
+        `carry` runs a step on another thread and waits for it: there the lock is taken and the bodies run. The commit,
+        which waits for the disk, is always made here.
 
         An exception undoes the body that raised it alone, and is its outcome. For that the batch is rolled back and
         run again with a savepoint around each body: a savepoint copies every page that its body changes, which would
@@ -193,7 +205,7 @@ class SqliteStore(Store):
             return body
 
         try:
-            return self._batch(noting, self._run_bare)
+            return self._batch(noting, self._run_bare, carry)
         except _BodyFailed:
             again = iter(bodies)
             return self._batch(lambda: next(again, None), self._run_guarded)
@@ -201,36 +213,74 @@ class SqliteStore(Store):
     def _batch(
         self,
         take: Callable[[], Callable[[Transaction], Any] | None],
-        run_one: Callable[[Callable[[Transaction], Any], list[Transaction]], Outcome],
+        run_one: Callable[[Callable[[Transaction], Any], Transaction, list[Transaction]], Outcome],
+        carry: Callable[[Callable[[], None]], None] | None = None,
     ) -> list[Outcome]:
         outcomes: list[Outcome] = []
         transactions: list[Transaction] = []
-        self._faulting(self._begin)
-        try:
+
+        def bodies() -> None:
+            # One instant for all: it was read after the lock was taken, and the lock is held for milliseconds.
+            now_ms = self._batch_now()
             while (body := take()) is not None:
-                outcomes.append(run_one(body, transactions))
-            self.connection.execute("COMMIT")
-        except (sqlite3.Error, StoreFault) as error:
-            self._roll_back()
-            raise BatchLost from error
-        except BaseException:
-            self._roll_back()
-            raise
+                transaction = Transaction(self.connection, self.queries, now_ms, self.random, self._memory)
+                outcomes.append(run_one(body, transaction, transactions))
+
+        def begun() -> None:
+            if self._begin_at_once():
+                bodies()
+
+        if carry is not None:
+            self._or_lost(lambda: carry(begun))
+        if not self.connection.in_transaction:
+            # Waiting for another process's lock happens here, where it keeps nobody else from working.
+            self._faulting(self._begin)
+            self._or_lost(bodies if carry is None else lambda: carry(bodies))
+        self._or_lost(lambda: self.connection.execute("COMMIT"))
         for transaction in transactions:
             self.tell(transaction)
         return outcomes
 
-    def _run_bare(self, body: Callable[[Transaction], Any], transactions: list[Transaction]) -> Outcome:
-        transaction = Transaction(self.connection, self.queries, self._now(), self.random)
+    def _or_lost(self, step: Callable[[], Any]) -> None:
+        """Run a step of a batch; if it fails the batch is undone, and a fault of the store loses it."""
+        try:
+            step()
+        except (sqlite3.Error, StoreFault) as error:
+            self._forgetting_roll_back()
+            raise BatchLost from error
+        except BaseException:
+            self._forgetting_roll_back()
+            raise
+
+    def _batch_now(self) -> int:
+        """The store's time for a batch; what the connection remembers is checked here against others' writes."""
+        version = self.connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._memory_version:
+            self._memory.clear()
+            self._memory_version = version
+        try:
+            return anchor.read_now(self.connection, self.queries, self.clock)
+        except anchor.Stale:
+            self._memory.clear()
+            return anchor.re_anchor(self.connection, self.queries, self.clock)
+
+    def _forgetting_roll_back(self) -> None:
+        self._memory.clear()
+        self._roll_back()
+
+    def _run_bare(
+        self, body: Callable[[Transaction], Any], transaction: Transaction, transactions: list[Transaction]
+    ) -> Outcome:
         transactions.append(transaction)
         try:
             return Outcome(answer=body(transaction), at_ms=transaction.now_ms)
         except Exception as error:
             raise (_BodyFailed if self.connection.in_transaction else BatchLost) from error
 
-    def _run_guarded(self, body: Callable[[Transaction], Any], transactions: list[Transaction]) -> Outcome:
+    def _run_guarded(
+        self, body: Callable[[Transaction], Any], transaction: Transaction, transactions: list[Transaction]
+    ) -> Outcome:
         self.connection.execute("SAVEPOINT verb")
-        transaction = Transaction(self.connection, self.queries, self._now(), self.random)
         try:
             outcome = Outcome(answer=body(transaction), at_ms=transaction.now_ms)
             transactions.append(transaction)
@@ -241,6 +291,7 @@ class SqliteStore(Store):
                 transactions.append(transaction)
             else:
                 self.connection.execute("ROLLBACK TO verb")
+                self._memory.clear()
             known = as_fault(error, self.path) if isinstance(error, sqlite3.Error) else None
             outcome = Outcome(error=known or error, at_ms=transaction.now_ms)
         self.connection.execute("RELEASE verb")
@@ -279,6 +330,15 @@ class SqliteStore(Store):
 
     def _begin(self) -> None:
         self._patiently("BEGIN IMMEDIATE")
+
+    def _begin_at_once(self) -> bool:
+        """Take the lock if it is free."""
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            # Whatever it is, the patient way meets it again and tells it.
+            return False
+        return True
 
     def _begin_look(self) -> None:
         """Begin a read. BEGIN alone takes no lock; the first read does, and may find the store locked for a moment."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol, TypeVar
 
+    from tenure.core.record import Record
+
     R = TypeVar("R")
     Row = dict[str, Any]
     RecoveryCallback = Callable[[str, str], None]
@@ -39,6 +41,45 @@ def fault(code: str, message: str, **facts: Any) -> StoreFault:
     return StoreFault(refuse(code, message, **facts))
 
 
+class Memory:
+    """What a connection knows of tables that change rarely, so that each verb of a batch need not ask again.
+
+    Kept by table. A write to a table forgets it (`forgets` says which query writes which), and so does whatever else
+    may have changed it: a rollback forgets all, and the store forgets all when another connection has written.
+    """
+
+    __slots__ = ("_known", "forgets")
+
+    def __init__(self, forgets: dict[str, str] | None = None) -> None:
+        self._known: dict[str, dict[str, Any]] = {}
+        self.forgets = {} if forgets is None else forgets
+
+    def recall(self, table: str, key: str, ask: Callable[[], R]) -> R:
+        """What is known under a key, asked for when it is not."""
+        known = self._known.setdefault(table, {})
+        if key not in known:
+            known[key] = ask()
+        found: R = known[key]
+        return found
+
+    def lower(self, table: str, key: str, value: int) -> None:
+        """Keep a known bound true where a write can only have moved it down to this."""
+        known = self._known.get(table)
+        if known is not None and key in known:
+            before = known[key]
+            known[key] = value if before is None else min(before, value)
+
+    def forget(self, table: str, values: dict[str, Any] | None = None) -> None:
+        """Forget a table; of agents, which a fleet's polls write all the time, only the one that was written."""
+        if table == "agents" and values is not None and "agent_id" in values:
+            self._known.get(table, {}).pop(values["agent_id"], None)
+        else:
+            self._known.pop(table, None)
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
 _NAMES: dict[str, list[str]] = {}
 
 
@@ -53,13 +94,23 @@ def _names(text: str, cursor: Any) -> list[str]:
 class Transaction:
     """One verb's view of the store. `now_ms` is fixed for its whole life."""
 
-    def __init__(self, cursor: Any, queries: dict[str, str], now_ms: int, random: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        cursor: Any,
+        queries: dict[str, str],
+        now_ms: int,
+        random: Callable[[int], bytes],
+        memory: Memory | None = None,
+    ) -> None:
         self._cursor = cursor
         self._queries = queries
         self.now_ms = now_ms
         self.random = random
+        self.memory = Memory() if memory is None else memory
         # (agent_id, task_id) of every recovery made here; told to on_recovery_callback after the commit.
         self.recovered: list[tuple[str, str]] = []
+        # How many handoffs were written here.
+        self.handed_over = 0
         self._settled = 0
 
     def one(self, query: str, **values: Any) -> Row | None:
@@ -79,6 +130,16 @@ class Transaction:
     def do(self, query: str, **values: Any) -> int:
         """Run a named write; returns how many rows it changed."""
         count: int = self._cursor.execute(self._queries[query], values).rowcount
+        if query in self.memory.forgets:
+            self.memory.forget(self.memory.forgets[query], values)
+        return count
+
+    def put(self, query: str, record: Record) -> int:
+        """Run a named write whose values are a record's."""
+        return self.do(query, **record.as_dict()) if query in self.memory.forgets else self._put(query, record)
+
+    def _put(self, query: str, record: Record) -> int:
+        count: int = self._cursor.execute(self._queries[query], record.as_dict()).rowcount
         return count
 
     def lock(self, name: str, **values: Any) -> None:
@@ -107,10 +168,12 @@ class Transaction:
             raise
         if isinstance(answer, Refused):
             self._cursor.execute("ROLLBACK TO attempt")
+            self.memory.clear()
         self._cursor.execute("RELEASE attempt")
         return answer
 
     def _undo_attempt(self) -> None:
+        self.memory.clear()
         try:
             self._cursor.execute("ROLLBACK TO attempt")
             self._cursor.execute("RELEASE attempt")
@@ -130,6 +193,7 @@ class Transaction:
         except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             self._cursor.execute("ROLLBACK TO alone")
             self._cursor.execute("RELEASE alone")
+            self.memory.clear()
             del self.recovered[told:]
             return None, error
         self._cursor.execute("RELEASE alone")
@@ -151,6 +215,7 @@ class Transaction:
             return False
         self._cursor.execute("ROLLBACK TO settled")
         self._cursor.execute("RELEASE settled")
+        self.memory.clear()
         del self.recovered[self._settled - 1 :]
         return True
 
@@ -163,6 +228,8 @@ class Store:
     on_recovery_callback: RecoveryCallback | None = None
     # Where events may be held back behind a transaction that is still open: how soon a stream looks again.
     held_back_s: float | None = None
+    # How many handoffs this store's transactions wrote: whoever wrote one looks at what was left behind.
+    handed_over: int = 0
     # The time of the last transaction, by which its answer is to be read ("expires in 10m").
     answered_at_ms: int = 0
 
@@ -204,6 +271,7 @@ class Store:
 
     def tell(self, transaction: Transaction) -> None:
         """Call the embedding hook for every committed recovery. Its errors are its own: the recovery stands."""
+        self.handed_over += transaction.handed_over
         if self.on_recovery_callback is None:
             return
         for agent_id, task_id in transaction.recovered:

@@ -117,6 +117,8 @@ def handoff(value: Handoff) -> dict[str, Any]:
         "decisions": json.loads(value.decisions),
         "artifacts": json.loads(value.artifacts),
         "git": json.loads(value.git) if value.git else None,
+        "worktree": value.worktree,
+        "host": value.host,
     }
 
 
@@ -155,6 +157,7 @@ def agent(value: Agent) -> dict[str, Any]:
         "incarnation": value.incarnation,
         "state": value.state,
         "worktree": value.worktree,
+        "host": value.host,
         "branch": value.branch,
         "registered_at": iso(value.registered_at_ms),
         "seen_at": iso(value.seen_at_ms),

@@ -204,6 +204,23 @@ ORDER BY t.key LIMIT :limit
 SELECT t.status AS status, count(*) AS n FROM tasks t
 WHERE (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id) GROUP BY t.status
 
+-- name: count_assignments
+SELECT
+    (SELECT count(*) FROM tasks t WHERE t.status = 'in_progress'
+        AND (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id)) AS shown,
+    (SELECT count(DISTINCT l.task_key) {lease_from}
+        WHERE l.state IN ('offered', 'active') AND l.state = 'active' AND NOT {lease_due}
+        AND (CAST(:project_id AS TEXT) IS NULL OR l.project_id = :project_id)) AS held
+
+-- name: assigned_amiss
+SELECT {task} FROM tasks t
+WHERE t.project_id = :project_id AND t.status = 'in_progress' AND coalesce(t.owner, '') NOT IN ('internal', 'external')
+    AND NOT EXISTS (
+        SELECT 1 {lease_from} WHERE l.task_key = t.key AND l.state = 'active' AND NOT {lease_due})
+UNION ALL
+SELECT {task} FROM leases l JOIN tasks t ON t.key = l.task_key
+WHERE l.state IN ('offered', 'active') AND l.state = 'active' AND l.project_id = :project_id AND t.status <> 'in_progress'
+
 -- name: obligations
 SELECT {task} FROM tasks t
 WHERE t.obligation IN ('open', 'overdue') AND t.key > :after
@@ -235,6 +252,28 @@ WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
     AND t.requires IN (SELECT value FROM json_each(:sets))
     AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
 ORDER BY t.rank_ms LIMIT 1
+
+-- Work kept for this agent, else any: the two queries around this one in one statement.
+
+-- name: best
+SELECT {task} FROM tasks t
+WHERE t.key = coalesce((
+    SELECT k.key FROM tasks k
+    WHERE k.assigned_to = :agent_id AND k.project_id = :project_id
+        AND k.status = 'todo' AND k.owner = 'agent' AND k.unmet = 0 AND k.waiting = 0
+        AND k.requires IN (SELECT value FROM json_each(:sets))
+        AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = k.key AND l.state IN ('offered', 'active'))
+    ORDER BY k.rank_ms LIMIT 1), (
+    SELECT b.key FROM json_each(:sets) wanted CROSS JOIN tasks b
+    WHERE b.key = (
+        SELECT r.key FROM tasks r
+        WHERE r.project_id = :project_id AND r.requires = wanted.value
+            AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+            AND (r.slots = 1 OR NOT EXISTS (
+                SELECT 1 FROM leases l
+                WHERE l.task_key = r.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+        ORDER BY r.rank_ms, r.key LIMIT 1)
+    ORDER BY b.rank_ms, b.key LIMIT 1))
 
 -- One seek per capability set, then the best of those. An agent is not given a second slot of a task it already holds.
 
@@ -363,6 +402,89 @@ LEFT JOIN tasks n ON n.key = d.needs_key
 WHERE t.project_id = :project_id AND t.status <> 'done' AND (n.status IS NULL OR n.status <> 'done')
 ORDER BY d.task_key, d.needs_id
 
+-- == prospects ==
+
+-- What an agent is told when nothing is ready. Every look is bounded; `seen` is how much of an index it may pass over.
+
+-- name: statuses_of
+SELECT s.status FROM (
+    SELECT 'todo' AS status UNION ALL SELECT 'in_progress' UNION ALL SELECT 'blocked' UNION ALL SELECT 'done'
+    UNION ALL SELECT 'dead') s
+WHERE EXISTS (SELECT 1 FROM tasks t WHERE t.project_id = :project_id AND t.status = s.status)
+
+-- name: first_of_status
+SELECT {task} FROM tasks t WHERE t.project_id = :project_id AND t.status = :status ORDER BY t.rank_ms, t.key LIMIT :limit
+
+-- name: unlocked_todos
+SELECT {task} FROM (
+    SELECT r.key FROM tasks r WHERE r.project_id = :project_id AND r.status = 'todo'
+    ORDER BY r.rank_ms, r.key LIMIT :seen) w
+JOIN tasks t ON t.key = w.key
+WHERE t.unmet = 0 AND t.waiting = 0 ORDER BY t.rank_ms, t.key LIMIT :limit
+
+-- name: near_offers
+SELECT {lease_row} FROM (SELECT kind, ref FROM timers ORDER BY wake_at_ms LIMIT :seen) w
+JOIN leases l ON l.lease_id = w.ref LEFT JOIN servers s ON s.server_id = l.server_id
+WHERE w.kind = 'lease' AND l.project_id = :project_id AND l.state = 'offered' ORDER BY l.recover_at_ms
+
+-- name: near_waits
+SELECT {task} FROM (
+    SELECT CASE WHEN kind = 'task' THEN CAST(ref AS INTEGER) END AS key, wake_at_ms FROM timers
+    ORDER BY wake_at_ms LIMIT :seen) w
+JOIN tasks t ON t.key = w.key
+WHERE t.project_id = :project_id AND t.status = 'todo' AND t.waiting = 1 AND t.unmet = 0
+    AND (t.open_slots > 0 OR (t.owner = 'agent' AND t.assigned_to = :agent_id))
+ORDER BY w.wake_at_ms
+
+-- name: locked_by
+SELECT t.task_id, t.unmet, t.requires, t.assigned_to, d.needs_key FROM dependencies d JOIN tasks t ON t.key = d.task_key
+WHERE d.needs_key IN (SELECT value FROM json_each(:keys)) AND t.status = 'todo' ORDER BY t.key LIMIT :limit
+
+-- name: count_unfinished
+SELECT count(*) AS n FROM (
+    SELECT 1 FROM tasks t WHERE t.project_id = :project_id AND t.status IN ('todo', 'in_progress', 'blocked', 'dead')
+    LIMIT :limit) found
+
+-- == design ==
+
+-- name: next_internal
+SELECT t.key, t.retry_at_ms, t.updated_at_ms FROM tasks t
+WHERE t.owner = 'internal' AND t.status = 'in_progress' AND t.unmet = 0 ORDER BY t.retry_at_ms, t.key LIMIT 1
+
+-- name: pulse_internal
+UPDATE tasks SET retry_at_ms = :retry_at_ms
+WHERE key = :key AND owner = 'internal' AND status = 'in_progress' AND last_token = :token
+
+-- name: failing_internal
+SELECT t.task_id, t.project_id, t.updated_at_ms, t.blocked_reason FROM tasks t
+WHERE t.owner = 'internal' AND t.status = 'in_progress' AND t.unmet = 0 AND t.blocked_reason <> ''
+ORDER BY t.retry_at_ms, t.key LIMIT :limit
+
+-- name: server_since
+SELECT 1 AS yes FROM servers WHERE pulsed_at_ms > :since_ms LIMIT 1
+
+-- name: recent_of_kind
+SELECT e.at_ms, e.project_id, e.task_id, e.data FROM (
+    SELECT r.seq, r.at_ms, r.kind, r.project_id, r.task_id, r.data FROM events r ORDER BY r.seq DESC LIMIT :seen) e
+WHERE e.kind = :kind AND e.at_ms > :since_ms ORDER BY e.seq DESC
+
+-- name: downstream
+WITH RECURSIVE below (key) AS (
+    SELECT d.task_key FROM dependencies d WHERE d.needs_key = :task_key
+    UNION
+    SELECT d.task_key FROM dependencies d JOIN below b ON d.needs_key = b.key)
+SELECT {task} FROM below b JOIN tasks t ON t.key = b.key WHERE t.key <> :task_key ORDER BY t.key LIMIT :limit
+
+-- name: open_besides
+SELECT {task} FROM tasks t
+WHERE t.project_id = :project_id AND t.status IN ('todo', 'in_progress', 'blocked') AND t.key <> :task_key
+ORDER BY t.key LIMIT :limit
+
+-- name: edges_among
+SELECT t.task_id, d.needs_id FROM dependencies d JOIN tasks t ON t.key = d.task_key
+WHERE d.task_key IN (SELECT value FROM json_each(:keys)) AND d.needs_key IN (SELECT value FROM json_each(:keys))
+ORDER BY t.key, d.needs_id
+
 -- == agents, links, servers ==
 
 -- name: agent_named
@@ -385,7 +507,7 @@ INSERT INTO agents ({agent_names}) VALUES ({agent_values})
 ON CONFLICT (agent_id) DO UPDATE SET
     name = excluded.name, role = excluded.role, skills = excluded.skills, project_id = excluded.project_id,
     profile = excluded.profile, incarnation = excluded.incarnation, state = excluded.state,
-    worktree = excluded.worktree, branch = excluded.branch, seen_at_ms = excluded.seen_at_ms
+    worktree = excluded.worktree, host = excluded.host, branch = excluded.branch, seen_at_ms = excluded.seen_at_ms
 
 -- name: see_agent
 UPDATE agents SET seen_at_ms = :now_ms, state = 'present' WHERE agent_id = :agent_id
@@ -545,11 +667,34 @@ SELECT {handoff} FROM handoffs h WHERE h.lease_id = :lease_id
     AND h.task_key = (SELECT l.task_key FROM leases l WHERE l.lease_id = :lease_id)
 
 -- name: withdraw_handoff
-UPDATE handoffs SET state = 'withdrawn' WHERE lease_id = :lease_id
+UPDATE handoffs SET state = 'withdrawn', look = 0 WHERE lease_id = :lease_id
     AND task_key = (SELECT l.task_key FROM leases l WHERE l.lease_id = :lease_id)
 
 -- name: close_handoffs
-UPDATE handoffs SET state = 'closed' WHERE task_key = :task_key AND state = 'open'
+UPDATE handoffs SET state = 'closed', look = 0 WHERE task_key = :task_key AND state = 'open'
+
+-- name: handoff_by_id
+SELECT {handoff} FROM handoffs h WHERE h.handoff_id = :handoff_id
+
+-- name: last_handoff_of
+SELECT {handoff} FROM handoffs h WHERE h.recovered_from_agent = :agent_id ORDER BY h.handoff_id DESC LIMIT 1
+
+-- name: handoffs_to_look_at
+SELECT {handoff} FROM handoffs h
+WHERE h.look = 1 AND h.host IN (:host, '') AND h.looked_at_ms <= :not_since_ms AND h.state = 'open'
+ORDER BY h.host, h.handoff_id LIMIT :limit
+
+-- A holder that was refused may have gone on working: what it did since is looked at again.
+-- name: look_again
+UPDATE handoffs SET look = 1 WHERE lease_id = :lease_id AND worktree <> '' AND state = 'open'
+    AND task_key = (SELECT l.task_key FROM leases l WHERE l.lease_id = :lease_id)
+
+-- name: attach_facts
+UPDATE handoffs SET git = :git, instructions = :instructions, look = :look, looked_at_ms = :now_ms
+WHERE handoff_id = :handoff_id
+
+-- name: set_evidence
+UPDATE tasks SET evidence = :evidence, silent_recoveries = 0 WHERE key = :key
 
 -- == idempotency ==
 

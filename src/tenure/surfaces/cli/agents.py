@@ -27,8 +27,7 @@ def join(context: Context) -> Result:
             role=context.get("role", ""),
             skills=context.get("skill", []),
             profile="cli",
-            worktree=context.worktree(),
-            **context.branch(),
+            **context.place(),
             **context.project(),
         )
     )
@@ -87,7 +86,8 @@ def show(context: Context) -> Result:
         f"Seen: {ago(agent.seen_at_ms, now)}",
         f"Branch: {agent.branch}",
     ]
-    lines += [f"Worktree: {clean(agent.worktree)}"] if agent.worktree else []
+    where = f" on {clean(agent.host)}" if agent.host else ""
+    lines += [f"Worktree: {clean(agent.worktree)}{where}"] if agent.worktree else []
     skills = ", ".join(clean(skill) for skill in agent.skills.split("\n"))
     lines += [f"Role: {clean(agent.role)}"] if agent.role else []
     lines += [f"Skills: {skills} (sent as capabilities with every claim)"] if skills else []

@@ -83,6 +83,7 @@ _AFTER = Option(
     many=True,
     aliases=("--blocked-by", "--depends-on", "--needs", "--dep", "--deps"),
 )
+_RESCUE = Argument(name="NAME", help="A task (its newest rescue), TASK/TOKEN, or the whole ref.")
 _TTL_NOTES = """Recommended TTLs:
   Quick fix        5-10m
   Standard task    15-30m
@@ -93,6 +94,13 @@ _TTL_NOTES = """Recommended TTLs:
 def _command(path: str, run: str, summary: str, *examples: str, **more: object) -> Command:
     return Command(path=path, run=HERE + run, summary=summary, examples=examples, **more)  # type: ignore[arg-type]
 
+
+_TOOLS = Option(
+    name="--tools",
+    value="SET",
+    help="Which MCP tools: agent (the default), worker, or all.",
+    choices=("agent", "worker", "all"),
+)
 
 COMMANDS: tuple[Command, ...] = (
     _command(
@@ -582,6 +590,74 @@ the old store meanwhile is not: stop its servers first. The old store stays as i
         arguments=(Argument(name="FILE", help="The file."),),
     ),
     _command(
+        "worktree list",
+        "worktrees:list_",
+        "The worktrees of this repository: who works in them, and what is in them.",
+        "tenure worktree list",
+        aliases=("worktrees", "worktree ls"),
+    ),
+    _command(
+        "worktree add",
+        "worktrees:add",
+        "Give an agent a worktree and a branch of its own; one that it has is used again.",
+        "tenure worktree add ada",
+        "tenure worktree add ada --base origin/main --path ../ada",
+        arguments=(Argument(name="AGENT_ID", help="The agent's id; it need not have joined."),),
+        options=(
+            Option(name="--base", value="REVISION", help="What a new branch begins from (default: the base branch)."),
+            Option(name="--path", value="PATH", help="The folder (default: <repository>.worktrees/AGENT_ID)."),
+        ),
+    ),
+    _command(
+        "worktree remove",
+        "worktrees:remove",
+        "Remove a worktree: uncommitted work is saved first, and its branch stays.",
+        "tenure worktree remove ada",
+        arguments=(Argument(name="WORKTREE", help="Its path, its branch, or its agent."),),
+        options=(Option(name="--force", help="Also when it holds files that a rescue does not save."),),
+        aliases=("worktree rm",),
+    ),
+    _command(
+        "worktree prune",
+        "worktrees:prune",
+        "Remove the worktrees of agents that hold nothing and whose work is merged.",
+        "tenure worktree prune",
+        "tenure worktree prune --all",
+        options=(Option(name="--all", help="Also those with unmerged or uncommitted work, which is saved first."),),
+    ),
+    _command(
+        "rescue list",
+        "rescues:list_",
+        "Uncommitted work that was saved from lost holders.",
+        "tenure rescue list",
+        "tenure rescue list F001",
+        arguments=(Argument(name="TASK", help="Only of this task.", required=False),),
+        aliases=("rescues", "rescue ls"),
+    ),
+    _command(
+        "rescue show",
+        "rescues:show",
+        "What one rescue changes.",
+        "tenure rescue show F001",
+        "tenure rescue show F001/1767541500000 --patch",
+        arguments=(_RESCUE,),
+        options=(Option(name="--patch", help="The changes themselves.", aliases=("-p",)),),
+    ),
+    _command(
+        "rescue apply",
+        "rescues:apply",
+        "Bring a rescue into this worktree, as uncommitted changes.",
+        "tenure rescue apply F001/1767541500000",
+        arguments=(_RESCUE,),
+    ),
+    _command(
+        "rescue drop",
+        "rescues:drop",
+        "Forget one rescue.",
+        "tenure rescue drop F001/1767541500000",
+        arguments=(_RESCUE,),
+    ),
+    _command(
         "up",
         "server:up",
         "Start the server: HTTP for workers, with the monitors inside.",
@@ -591,8 +667,19 @@ the old store meanwhile is not: stop its servers first. The old store stays as i
             Option(name="--host", value="HOST", help="Where to listen (default 127.0.0.1)."),
             Option(name="--port", value="PORT", help="The port (default 7420; 0 for any free one).", kind="int"),
             Option(name="--tokens", value="FILE", help="Tokens to demand; needed to listen beyond this machine."),
+            _TOOLS,
         ),
         aliases=("serve", "server"),
+    ),
+    _command(
+        "mcp",
+        "mcp:mcp",
+        "Speak MCP on standard input and output, for a coding agent that starts it.",
+        "tenure mcp",
+        "tenure mcp --tools all",
+        options=(_TOOLS,),
+        notes="""It works on the store itself and needs no server. TENURE_AGENT says which agent is meant when a call
+does not, TENURE_INCARNATION which run of it (tenure run sets both).""",
     ),
     _command(
         "worker",
@@ -635,4 +722,6 @@ GROUPS = {
     "store": "The store as a whole: copy, check.",
     "project": "Projects: add, list.",
     "config": "Settings.",
+    "worktree": "The folders that agents work in.",
+    "rescue": "Uncommitted work that was saved from lost holders.",
 }

@@ -91,6 +91,18 @@ class Context:
         if self._store is not None:
             self._store.close()
 
+    def look_after(self, refusal: Refused | None) -> Any:
+        """After the commit: whoever ended a lease looks at what was left behind, and so does one that lost its own.
+
+        Answers the refusal, with where the caller's own work is now.
+        """
+        lost = refusal is not None and refusal.code == "lease_lost" and refusal.facts.get("your_lease")
+        if self._store is None or not (self._store.handed_over or lost):
+            return refusal
+        from tenure.surfaces.cli.aftermath import look_after
+
+        return look_after(self._store, refusal)
+
     @property
     def now_ms(self) -> int:
         """The time of the last answer, by which it is to be read."""
@@ -214,6 +226,12 @@ class Context:
         # A repository with reftables keeps its HEAD elsewhere and says .invalid here.
         known = name != head and name != ".invalid" and name.isprintable() and len(name.encode()) <= 256
         return {"branch": name} if known else {}
+
+    def place(self) -> dict[str, Any]:
+        """Where the caller works, as arguments for a verb: folder, machine, branch."""
+        from tenure.store.locate import this_host
+
+        return {"worktree": self.worktree(), "host": this_host(), **self.branch()}
 
     def worktree(self) -> str:
         """The root of the worktree around the working folder, else the folder itself."""

@@ -61,6 +61,7 @@ def _examine(context: Context) -> Iterator[Finding]:
         _worktrees,
         _ledger,
         _gridlock,
+        _designs,
     )
     for check in checks:
         yield from check(context)
@@ -115,10 +116,13 @@ def _worktrees(context: Context) -> Iterator[Finding]:
 
 def _stale_worktrees(context: Context) -> list[tuple[str, str]]:
     from tenure.engine.agents import list_agents
+    from tenure.store.locate import this_host
 
-    present = [agent for agent in must(list_agents(context.store, limit=10_000)) if agent.state == "present"]
+    here = ("", this_host())
     return [
-        (agent.agent_id, agent.worktree) for agent in present if agent.worktree and not os.path.isdir(agent.worktree)
+        (agent.agent_id, agent.worktree)
+        for agent in must(list_agents(context.store, limit=10_000))
+        if agent.state == "present" and agent.host in here and agent.worktree and not os.path.isdir(agent.worktree)
     ]
 
 
@@ -147,6 +151,23 @@ def _gridlock(context: Context) -> Iterator[Finding]:
             detail=" ".join(found.sentences()) if ill else "work can go on",
             repair="finish, unblock or remove what is named: tenure task depend TASK --remove OTHER",
         )
+
+
+def _designs(context: Context) -> Iterator[Finding]:
+    """The reserved owner's tasks: what its program could not do, and what no server does."""
+    from tenure.engine.design import design_faults
+
+    faults = must(design_faults(context.store))
+    told = [
+        f"{fault.task_id}: {fault.error}" + (" (the built-in brief stands in)" if fault.substituted else "")
+        for fault in faults[:5]
+    ]
+    yield Finding(
+        check="designs",
+        well=not faults,
+        detail="; ".join(told) or "none has failed",
+        repair="mend the program (tenure config show design), see tenure why TASK; without a server: tenure up",
+    )
 
 
 def _fix(context: Context) -> list[str]:

@@ -114,10 +114,11 @@ def _perform(command: Command, rest: list[str], folder: str, clock: Clock | None
     __import__(module)
     try:
         result = getattr(sys.modules[module], name)(context)
+        context.look_after(None)
     except Stop as stop:
         from tenure.surfaces.cli.advice import advised
 
-        result = advised(stop.refusal, context, command)
+        result = advised(context.look_after(stop.refusal), context, command)
     finally:
         context.close()
     return _refused(result, as_json) if isinstance(result, Refused) else _shown(result, as_json)

@@ -29,7 +29,7 @@ def up(context: Context) -> Result:
     store = context.open(create=True)
     context.release()
     try:
-        serve(store, host, port, tokens, lambda url: _greet(url, store.path))
+        serve(store, host, port, tokens, lambda url: _greet(url, store.path), context.get("tools", "agent"))
     except OSError as error:
         message = f"Cannot listen on {host} port {port}: {error.strerror}."
         raise Stop(refuse("cannot_listen", message, "Choose another port with --port.")) from error
@@ -43,4 +43,5 @@ def _greet(url: str, path: str) -> None:
     print("Try it:")
     print(f"""  {post}/tasks -d '{{"task_summary": "Say hello"}}'""")
     print(f"""  {post}/lease -d '{{"worker_id": "worker.1"}}'""")
+    print(f"Agents connect over MCP at {url}/mcp.")
     print(f"  {url}/docs describes the rest. Ctrl-C stops.", flush=True)

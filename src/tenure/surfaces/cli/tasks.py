@@ -136,7 +136,16 @@ def claim(context: Context) -> Result:
 
     task_id = context.get("task")
     grant = claims.claim(context.store, task_id=task_id, **_claimant(context))
-    return view.granted(context, must(grant))
+    return view.granted(context, _with_git(context, must(grant)))
+
+
+def _with_git(context: Context, grant: Any) -> Any:
+    """The grant with what git shows of the holders before: looked up here, where the answer is shown."""
+    if not any(one.look for one in grant.handoffs):
+        return grant
+    from tenure.worktree.attach import settled
+
+    return settled(context.store, grant, here=context.worktree())
 
 
 def take_next(context: Context) -> Result:
@@ -147,7 +156,7 @@ def take_next(context: Context) -> Result:
     grant = claims.claim_next(context.store, preferred_kinds=context.get("prefer", []), **claimant)
     if isinstance(grant, Refused) and grant.code == "nothing_ready":
         raise Stop(grant.replace(next="See what is in the way: tenure status, or tenure why TASK."))
-    granted = must(grant)
+    granted = _with_git(context, must(grant))
     result = view.granted(context, granted, chosen=False)
     held = must(claims.leases_of(context.store, agent_id=claimant["agent_id"]))
     others = [
@@ -169,8 +178,7 @@ def _claimant(context: Context) -> Any:
         "default_ttl_s": must(ttl_from_environment(context.environ)),
         "capabilities": context.capabilities(agent_id),
         "idempotency_key": context.get("idempotency_key"),
-        "worktree": context.worktree(),
-        **context.branch(),
+        **context.place(),
         **context.project(),
     }
 

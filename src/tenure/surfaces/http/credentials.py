@@ -1,8 +1,9 @@
 """Who may talk to the server.
 
-Without tokens only this machine is served: the peer must be on the loopback, and Host and Origin must name the loopback
-too, or a web page elsewhere could reach us through its visitor's browser. With tokens every request needs one, and a
-token that belongs to an agent speaks for that agent only.
+Without tokens only this machine is served and, where the kernel tells whose a connection is, only the server's own
+user: the peer must be on the loopback, and Host and Origin must name the loopback too, or a web page elsewhere could
+reach us through its visitor's browser. With tokens every request needs one, and a token that belongs to an agent speaks
+for that agent only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.core.errors import Refused, refuse
 from tenure.surfaces.http import answers
+from tenure.surfaces.http.peers import OWNER, is_stranger
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -82,7 +84,7 @@ class Guard:
     def _refusal(self, scope: Scope) -> Refused | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if self._tokens is None:
-            return _beyond_this_machine(scope.get("client"), headers)
+            return _beyond_this_machine(scope.get("client"), headers) or _another_user(scope)
         scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         agent = self._tokens.agent_of(token.strip()) if scheme.lower() == "bearer" else None
         if agent is None:
@@ -105,6 +107,14 @@ def _beyond_this_machine(client: Any, headers: dict[bytes, bytes]) -> Refused | 
     return refuse(
         "not_permitted", "Without tokens only this machine is served.", "Start the server with --tokens FILE."
     )
+
+
+def _another_user(scope: Scope) -> Refused | None:
+    """Without tokens, whoever may run this server's commands may use it: its own user, and no other."""
+    if not is_stranger(scope.get("state", {}).get(OWNER)):
+        return None
+    message = "Without tokens only the user who started the server is served."
+    return refuse("not_permitted", message, "Start the server with --tokens FILE, and use a token.")
 
 
 def _is_loopback(host: bytes) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenure import app
@@ -18,7 +20,7 @@ from tenure.store.store import StoreFault
 from tenure.surfaces.http.polls import Polls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tenure.engine.verb import Verb
     from tenure.store.runner import Job
@@ -26,21 +28,45 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+# How often a writer whose step has not been carried out looks whether the loop has ended.
+CARRIED_WITHIN_S = 1.0
+# Verbs that may do the work of thousands: they run on the writer's thread and keep no request waiting for the loop.
+LONG = frozenset(("add_tasks", "import_records", "prune", "seal"))
+
 log = logging.getLogger("tenure.http")
 
 
 class Node:
     """The parts of a running server."""
 
-    def __init__(self, store: Store, server_id: str) -> None:
+    # Where the one client of this node works (worktree, host, branch), if it has one client and that is known.
+    place: Mapping[str, str] = {}
+
+    def __init__(self, store: Store, server_id: str | None) -> None:
         self.store = store
+        # The name under which this server pulses; None where there is none (`tenure mcp` on its own).
         self.server_id = server_id
         self.stopping = False
+        self._telling = False
+        # Set when the server stops: streams of other surfaces wait for it.
+        self.ending = asyncio.Event()
         self.polls = Polls(self)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin to serve: lift what was live when the last server of this name was heard, then pulse."""
+        self.open()
+        started = await self.call(agents.start_server, server_id=self.server_id)
+        if isinstance(started, Refused):
+            self.stop_waiting()
+            await self.close()
+            raise StoreFault(started)
+        self.monitors = app.monitors(self.store)
+        self.monitors.start()
+        self._pulsing = asyncio.create_task(self._pulse(), name="pulse")
+
+    def open(self) -> None:
+        """Begin to run verbs, and to serve the polls that wait."""
         self._loop = asyncio.get_running_loop()
         self._written: asyncio.Future[None] = self._loop.create_future()
         self.runner = app.runner(
@@ -48,19 +74,20 @@ class Node:
             deliver=self._deliver,
             make_future=self._loop.create_future,
             written_elsewhere=lambda: self._into_loop(self._tell),
+            carry=self._carry,
         )
-        started = await self.call(agents.start_server, server_id=self.server_id)
-        if isinstance(started, Refused):
-            await asyncio.to_thread(self.runner.close)
-            raise StoreFault(started)
-        self.monitors = app.monitors(self.store)
-        self.monitors.start()
         self._serving = asyncio.create_task(self.polls.serve(), name="polls")
-        self._pulsing = asyncio.create_task(self._pulse(), name="pulse")
+
+    async def close(self) -> None:
+        """Finish the verbs that were accepted, then end."""
+        # Not cancelled: an offer that is being made for a poll that has its answer is to be given back.
+        await asyncio.gather(self._serving, return_exceptions=True)
+        await asyncio.to_thread(self.runner.close)
 
     def stop_waiting(self) -> None:
         """Answer every waiting poll with nothing and end every stream, and let no other begin."""
         self.stopping = True
+        self.ending.set()
         self.polls.stop()
         self._tell()
 
@@ -68,10 +95,9 @@ class Node:
         """Finish what was accepted, then end."""
         self.stop_waiting()
         self._pulsing.cancel()
-        # Not cancelled: an offer that is being made for a poll that has its answer is to be given back.
-        await asyncio.gather(self._serving, self._pulsing, return_exceptions=True)
+        await asyncio.gather(self._pulsing, return_exceptions=True)
         await asyncio.to_thread(self.monitors.stop)
-        await asyncio.to_thread(self.runner.close)
+        await self.close()
         self.store.close()
 
     # -- verbs ------------------------------------------------------------------------------------------------------
@@ -85,13 +111,18 @@ class Node:
         checked = verb.check(arguments)
         if isinstance(checked, Refused):
             return checked
-        queue = self.runner.write if verb.writes else self.runner.read
+        body = partial(verb.body, **checked)
         try:
-            answer: R | Refused = await queue(lambda tx: verb.body(tx, **checked))
+            if verb.writes:
+                answer: R | Refused = await self.runner.write(body, long=verb.name in LONG)
+            else:
+                answer = await self.runner.read(body)
         except StoreFault as fault:
             return fault.refusal
-        if verb.writes and not (quiet and isinstance(answer, Refused)):
-            self._tell()
+        if verb.writes and not (quiet and isinstance(answer, Refused)) and not self._telling:
+            # Once for all the answers of a commit, which reach the loop together.
+            self._telling = True
+            self._loop.call_soon(self._tell)
         return answer
 
     async def look(self, question: Callable[[Transaction], R]) -> R:
@@ -106,11 +137,48 @@ class Node:
         """Called by the runner's threads: hand a whole batch to the loop at once."""
         self._into_loop(_resolve, jobs)
 
+    def _carry(self, step: Callable[[], None]) -> None:
+        """Called by the runner's writer: run the bodies of a batch on the loop's own thread, and wait for them.
+
+        Two threads that run Python take turns: a writer that gives the interpreter up at each of its statements would
+        get it back only when the loop has no more to do, and hold the store's lock meanwhile. The batch ends after
+        5 ms, so that this is how long a request may wait for it.
+        """
+        done = threading.Event()
+        raised: list[BaseException] = []
+
+        def carried() -> None:
+            try:
+                step()
+            except BaseException as error:
+                raised.append(error)
+            finally:
+                done.set()
+
+        try:
+            self._loop.call_soon_threadsafe(carried)
+        except RuntimeError:
+            step()
+            return
+        while not done.wait(CARRIED_WITHIN_S):
+            if self._loop.is_closed():
+                step()
+                return
+        if raised:
+            raise raised[0]
+
     def _into_loop(self, step: Any, *arguments: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(step, *arguments)
         except RuntimeError:
             log.warning("the loop had ended before %s", step)
+
+    async def due_in_s(self) -> float | None:
+        """How soon a poll that waits must see to what is due by itself; None where monitors do."""
+        return None
+
+    async def catch_up(self) -> None:
+        """Do what is due, where no monitor does."""
 
     # -- news -------------------------------------------------------------------------------------------------------
 
@@ -121,6 +189,7 @@ class Node:
 
     def _tell(self) -> None:
         """Something was written."""
+        self._telling = False
         self.polls.look()
         if not self._written.done():
             self._written.set_result(None)

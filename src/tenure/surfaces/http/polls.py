@@ -19,6 +19,7 @@ from tenure.store.store import StoreFault
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 
+    from tenure.engine.verb import Verb
     from tenure.surfaces.http.node import Node
 
     Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -30,11 +31,12 @@ log = logging.getLogger("tenure.http")
 
 
 class Poll:
-    """One poll that waits, and the offer it waits for."""
+    """One poll that waits, the verb that gives it work, and the answer it waits for."""
 
-    def __init__(self, request: dict[str, Any], answer: asyncio.Future[Any]) -> None:
+    def __init__(self, request: dict[str, Any], answer: asyncio.Future[Any], verb: Verb[..., Any]) -> None:
         self.request = request
         self.answer = answer
+        self.verb = verb
 
 
 class Polls:
@@ -62,13 +64,20 @@ class Polls:
                 if not poll.answer.done():
                     poll.answer.set_result(None)
 
-    async def wait(self, request: dict[str, Any], project_id: str, wait_s: float, receive: Receive) -> Any:
-        """Wait for an offer; None when the time is over, the server stops or the worker hangs up."""
+    async def wait(
+        self,
+        request: dict[str, Any],
+        project_id: str,
+        wait_s: float,
+        receive: Receive,
+        verb: Verb[..., Any] = claims.offer,
+    ) -> Any:
+        """Wait for an offer or a claim; None when the time is over, the server stops or the client hangs up."""
         if self._stopping:
             return None
         capabilities = request["capabilities"]
         key = (project_id, None if capabilities is None else tuple(sorted(capabilities)))
-        poll = Poll(request, asyncio.get_running_loop().create_future())
+        poll = Poll(request, asyncio.get_running_loop().create_future(), verb)
         self._groups.setdefault(key, {})[poll] = None
         # Something may have come between the offer that found nothing and this place in the group.
         self._changed.set()
@@ -119,18 +128,24 @@ class Polls:
     async def _offer(self, poll: Poll) -> None:
         if poll.answer.done():
             return
-        given = await self._node.call(claims.offer, quiet=True, **poll.request)
+        given = await self._node.call(poll.verb, quiet=True, **poll.request)
         if isinstance(given, Refused):
             if given.code != "nothing_ready" and not poll.answer.done():
                 poll.answer.set_result(given)
-        elif poll.answer.done():
-            await self._give_back(given)
+            return
+        # An offer gives several, a claim one.
+        grants = given if isinstance(given, tuple) else (given,)
+        if poll.answer.done():
+            await self._give_back(grants)
         else:
-            poll.answer.set_result(given)
+            poll.answer.set_result(grants)
 
     async def _give_back(self, grants: Iterable[claims.Grant]) -> None:
-        """The worker left while its offer was being made: nobody would accept it."""
+        """The client left while its answer was being made: nobody would take it up."""
         for grant in grants:
+            if grant.resumed:
+                # It was held before this poll, and stays so.
+                continue
             await self._node.call(endings.release, lease_id=grant.lease.lease_id)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from starlette.requests import ClientDisconnect
 
 from tenure.core.errors import Refused, refuse
 from tenure.surfaces.http.credentials import ANYONE
@@ -43,17 +44,24 @@ def refusal_to_speak(request: Request, agent_id: object) -> Refused | None:
 
 async def raw_body(request: Request) -> bytes | Refused:
     """The body, if it is JSON by its type and not too large."""
-    content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    content_type = request.headers.get("content-type", "application/json")
+    if content_type != "application/json":
+        content_type = content_type.partition(";")[0].strip().lower()
     if content_type not in JSON_TYPES and not content_type.endswith("+json"):
         message = f"The body must be application/json, not {ascii(content_type)[:80]}."
         return refuse("unsupported_media_type", message)
-    chunks, size = [], 0
-    async for chunk in request.stream():
+    chunks, size, more = [], 0, True
+    while more:
+        received = await request.receive()
+        if received["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk: bytes = received.get("body", b"")
+        more = received.get("more_body", False)
         size += len(chunk)
         if size > BODY_MAX:
             return refuse("body_too_large", f"The body is longer than {BODY_MAX} bytes.", limit=BODY_MAX)
         chunks.append(chunk)
-    return b"".join(chunks)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def body_of(request: Request, kind: type[T], *, empty: bool = False) -> T | Refused:
@@ -64,7 +72,7 @@ async def body_of(request: Request, kind: type[T], *, empty: bool = False) -> T 
     if empty and not raw.strip():
         return kind()
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return _decoder(kind).decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         return refuse("invalid_argument", f"The body is not valid: {_told(error)}.", argument="body")
     except UnicodeDecodeError:
@@ -74,6 +82,17 @@ async def body_of(request: Request, kind: type[T], *, empty: bool = False) -> T 
 async def json_of(request: Request) -> Any:
     """The body as plain JSON, for what the verb checks itself; a Refused when it is none."""
     return await body_of(request, object)
+
+
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """The decoder of a type, made once."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    return decoder
 
 
 def _told(error: Exception) -> str:

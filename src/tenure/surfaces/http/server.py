@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import signal
@@ -16,14 +17,18 @@ from starlette.routing import Match, Route
 from tenure.core.errors import refuse
 from tenure.surfaces.http import answers, lease, ledger, operations, tasks
 from tenure.surfaces.http.credentials import FAILED, Guard, Tokens
+from tenure.surfaces.http.direct import Direct
 from tenure.surfaces.http.node import Node
 from tenure.surfaces.http.openapi import document, page
+from tenure.surfaces.http.peers import PeerProtocol
+from tenure.surfaces.mcp.mount import Mount
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
     from tenure.store.store import Store
 
@@ -53,23 +58,69 @@ ROUTES = [
 ]
 
 
-def build(store: Store, server_id: str, tokens: Tokens | None = None) -> Any:
-    """The application over a store. It may be mounted in another one: its parts start with its lifespan."""
+class Parts:
+    """The parts of an application that run: the node, and the MCP server beside it. They start once.
+
+    They start with the application's lifespan. An application that is embedded in another has none of its own: there
+    the first request starts them, on the loop that serves it.
+    """
+
+    def __init__(self, store: Store, server_id: str, tools: str) -> None:
+        self._store = store
+        self._server_id = server_id
+        self.mcp = Mount(tools)
+        self.node: Node | None = None
+        self._starting: asyncio.Lock | None = None
+
+    async def start(self) -> Node:
+        """The running node."""
+        if self.node is None:
+            self._starting = self._starting or asyncio.Lock()
+            async with self._starting:
+                if self.node is None:
+                    node = Node(self._store, self._server_id)
+                    await node.start()
+                    self.mcp.start(node)
+                    self.node = node
+        return self.node
+
+    async def stop(self) -> None:
+        """End what runs. Whoever embeds the application may call this at its own end."""
+        if self.node is not None:
+            self.node.stop_waiting()
+            await self.mcp.stop()
+            await self.node.stop()
+
+
+class Lazily:
+    """Sees to it that the parts run before a request is served."""
+
+    def __init__(self, app: Direct, parts: Parts) -> None:
+        self.app = app
+        self.parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self.parts.node is None:
+            self.app.app.state.node = await self.parts.start()
+        await self.app(scope, receive, send)
+
+
+def build(store: Store, server_id: str, tokens: Tokens | None = None, tools: str = "agent") -> Any:
+    """The application over a store. It may be mounted in another one."""
+    parts = Parts(store, server_id, tools)
 
     @contextlib.asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:
-        node = Node(store, server_id)
-        await node.start()
-        application.state.node = node
+        application.state.node = await parts.start()
         yield
-        await node.stop()
+        await parts.stop()
 
     application = Starlette(
-        routes=ROUTES,
+        routes=[*ROUTES, Route("/mcp", parts.mcp)],
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
-    return Guard(application, tokens)
+    return Guard(Lazily(Direct(application, _internal_error), parts), tokens)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -112,7 +163,14 @@ def _node_within(application: Any) -> Node | None:
     return None
 
 
-def serve(store: Store, host: str, port: int, tokens: Tokens | None, listening: Callable[[str], None]) -> None:
+def serve(
+    store: Store,
+    host: str,
+    port: int,
+    tokens: Tokens | None,
+    listening: Callable[[str], None],
+    tools: str = "agent",
+) -> None:
     """Serve until SIGTERM or SIGINT. `listening` is told the address before the first request is taken."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -120,7 +178,7 @@ def serve(store: Store, host: str, port: int, tokens: Tokens | None, listening: 
     # Before the address is told: who connects at once then waits for the application instead of being refused.
     listener.listen(2048)
     bound = listener.getsockname()[1]
-    config = configured(build(store, f"{socket.gethostname()}.{bound}", tokens))
+    config = configured(build(store, f"{socket.gethostname()}.{bound}", tokens, tools))
     listening(f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}")
     server = Server(config)
     for stop in (signal.SIGTERM, signal.SIGINT):
@@ -145,7 +203,7 @@ def configured(application: Any) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         loop="auto",
-        http="auto",
+        http=PeerProtocol,
         log_level="warning",
         access_log=False,
         lifespan="on",

@@ -23,6 +23,32 @@ CROSS JOIN LATERAL (
     ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
 LIMIT 1
 
+-- name: best
+SELECT k.* FROM (
+    SELECT {task} FROM tasks t
+    WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
+        AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0
+        AND t.requires IN (SELECT value FROM json_each(:sets))
+        AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
+    ORDER BY t.rank_ms LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) k
+UNION ALL
+SELECT t.* FROM (
+    SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
+        SELECT r.rank_ms, r.key FROM tasks r
+        WHERE r.project_id = :project_id AND r.requires = wanted.value
+            AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+        ORDER BY r.rank_ms, r.key LIMIT 1) head
+    ORDER BY head.rank_ms, head.key) fitting
+CROSS JOIN LATERAL (
+    SELECT {task} FROM tasks t
+    WHERE t.project_id = :project_id AND t.requires = fitting.value
+        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+        AND (t.slots = 1 OR NOT EXISTS (
+            SELECT 1 FROM leases l
+            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+    ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
+LIMIT 1
+
 -- name: ready_of_kind
 SELECT t.* FROM (
     SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (

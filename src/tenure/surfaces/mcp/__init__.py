@@ -1,0 +1,1 @@
+"""The MCP server: tools, resources and prompts over stdio and streamable HTTP, each one rendering of a verb."""

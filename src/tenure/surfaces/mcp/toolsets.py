@@ -1,0 +1,23 @@
+"""Which tools there are, by set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tenure.surfaces.mcp import agent_tools, operator_tools, worker_tools
+from tenure.surfaces.mcp.tool import AGENT, WORKER
+
+if TYPE_CHECKING:
+    from tenure.surfaces.mcp.tool import Tool
+
+EVERY: dict[str, Tool] = {tool.name: tool for tool in (*agent_tools.TOOLS, *operator_tools.TOOLS, *worker_tools.TOOLS)}
+_SETS = {
+    AGENT: {name: tool for name, tool in EVERY.items() if tool.of == AGENT},
+    WORKER: {name: tool for name, tool in EVERY.items() if tool.of == WORKER},
+    "all": EVERY,
+}
+
+
+def allowed(tools: str) -> dict[str, Tool]:
+    """The tools of a set: agent, worker, or all."""
+    return _SETS[tools]
