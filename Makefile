@@ -21,10 +21,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http bench-mcp conformance soak lock clean bench-kill demo
+.PHONY: help setup run tour demo test check format lint types layers docs simulate lock clean conformance
+.PHONY: bench bench-cli bench-http bench-mcp bench-kill bench-postgres soak soak-postgres failover
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv from requirements.lock (does nothing when it is up to date)
 
@@ -73,6 +74,23 @@ bench-cli: $(STAMP) ## Measure whole commands against Python's own start
 # As a module: a script in benchmarks/ would stand in for the standard library's http.
 bench-http: $(STAMP) ## Measure the HTTP surface against a bare ASGI application
 	$(BIN)/python -m benchmarks.http
+
+# The queues it is compared with live in an environment of their own, made once.
+bench-postgres: $(STAMP) build/others/.stamp ## Measure the store on PostgreSQL against pgbench and other queues
+	$(BIN)/python -m benchmarks.postgres --others build/others/bin/python $(ARGS)
+
+build/others/.stamp:
+	$(PYTHON) -m venv build/others
+	build/others/bin/python -m pip install --quiet --disable-pip-version-check \
+		pgqueuer asyncpg procrastinate 'psycopg[binary]'
+	@touch $@
+
+soak-postgres: $(STAMP) ## Run 20,000 tasks through 48 workers on three nodes that are killed at random
+	$(BIN)/python -m tests.postgres.fleet $(ARGS)
+
+failover: $(STAMP) ## Kill a primary under load: once with a synchronous standby, once with one that is behind
+	$(BIN)/python -m tests.postgres.failover $(ARGS)
+	$(BIN)/python -m tests.postgres.failover --asynchronous $(ARGS)
 
 # Needs the network once: the npm packages are kept in the user's cache.
 conformance: $(STAMP) ## Run the protocol's conformance suites and inspector against the MCP server (ARGS="ping caching")

@@ -8,6 +8,7 @@ from tenure.core.errors import Refused
 from tenure.core.model import Agent, Lease, Task
 from tenure.engine import agents, claims, tasks
 from tenure.store.sqlite import SqliteStore
+from tenure.store.store import Store
 
 T = TypeVar("T")
 
@@ -27,17 +28,17 @@ def refused(answer: object, code: str) -> Refused:
     return answer
 
 
-def add(store: SqliteStore, task_id: str = "F001", **fields: Any) -> Task:
+def add(store: Store, task_id: str = "F001", **fields: Any) -> Task:
     """A task with an id and a title."""
     return ok(tasks.add_task(store, task_id=task_id, **{"title": f"Task {task_id}", **fields}))
 
 
-def join(store: SqliteStore, agent_id: str) -> Agent:
+def join(store: Store, agent_id: str) -> Agent:
     """A registered agent; each call begins a new incarnation."""
     return ok(agents.register(store, agent_id=agent_id))
 
 
-def take(store: SqliteStore, agent_id: str, task_id: str = "F001", profile: str = "agent") -> Lease:
+def take(store: Store, agent_id: str, task_id: str = "F001", profile: str = "agent") -> Lease:
     """A claim that must succeed."""
     return ok(claims.claim(store, task_id=task_id, agent_id=agent_id, profile=profile)).lease
 

@@ -11,10 +11,12 @@ from tenure.store.store import StoreFault
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from tenure.monitors.loop import Loop
-    from tenure.store.sqlite import SqliteStore
-    from tenure.store.store import Clock
+    from tenure.store.postgres_runner import PostgresRunner
+    from tenure.store.runner import Runner
+    from tenure.store.store import Clock, Store
 
 
 def open_store(
@@ -25,26 +27,53 @@ def open_store(
     clock: Clock | None = None,
     create: bool = True,
     busy_timeout_s: float | None = None,
-) -> SqliteStore | Refused:
+) -> Store | Refused:
     """Open the store a user means: the one named, else TENURE_STORE, else the repository's."""
     path = store_location(location, os.environ if environ is None else environ, start or os.getcwd())
     if path is None:
         message = "There is no store here: no repository, no .tenure folder, and TENURE_STORE is not set."
         return refuse("store_unavailable", message, "Name one with --store or TENURE_STORE, or run it in a repository.")
-    if "://" in path:
-        message = f"The store {path.partition('://')[0]}:// is not one this version can open."
-        return refuse("store_unavailable", message, "Name the path of an SQLite file.", store=path)
-    from tenure.store.sqlite import SqliteStore
-
+    patience: dict[str, Any] = {} if busy_timeout_s is None else {"busy_timeout_s": busy_timeout_s}
     try:
-        if busy_timeout_s is None:
-            return SqliteStore(path, clock=clock, create=create)
-        return SqliteStore(path, clock=clock, create=create, busy_timeout_s=busy_timeout_s)
+        if "://" in path:
+            return _remote(path, clock=clock, create=create, **patience)
+        from tenure.store.sqlite import SqliteStore
+
+        return SqliteStore(path, clock=clock, create=create, **patience)
     except StoreFault as fault:
         return fault.refusal
 
 
-def monitors(store: SqliteStore, environ: Mapping[str, str] | None = None) -> Loop:
+def _remote(address: str, **options: Any) -> Store | Refused:
+    """A store that is reached over a network."""
+    scheme = address.partition("://")[0]
+    if scheme not in ("postgresql", "postgres"):
+        message = f"The store {scheme}:// is not one this version can open."
+        return refuse("store_unavailable", message, "Name the path of an SQLite file, or postgresql://…", store=scheme)
+    try:
+        from tenure.store.postgres import PostgresStore
+    except ImportError:
+        message = "A store on PostgreSQL needs the package psycopg, which is not installed."
+        return refuse("store_unavailable", message, "Install it: pip install 'tenure[postgres]'.")
+    return PostgresStore(address, **options)
+
+
+def runner(store: Store, **options: Any) -> Runner | PostgresRunner:
+    """How a server runs many verbs at once on this kind of store."""
+    from tenure.store.sqlite import SqliteStore
+
+    if isinstance(store, SqliteStore):
+        from tenure.store.runner import Runner
+
+        return Runner(store, **options)
+    from tenure.store.postgres import PostgresStore
+    from tenure.store.postgres_runner import PostgresRunner
+
+    assert isinstance(store, PostgresStore)
+    return PostgresRunner(store, **options)
+
+
+def monitors(store: Store, environ: Mapping[str, str] | None = None) -> Loop:
     """The monitors of a store, not started, on connections of their own."""
     from tenure.core.settings import SECRETS
     from tenure.gates.beside import LoopWithGate

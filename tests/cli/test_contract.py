@@ -58,6 +58,8 @@ WORDS = {
     "events": "",
     "export": "",
     "import": "{file}",
+    "store copy": "{store} {copy}",
+    "store check": "",
     "project add": "website",
     "project list": "",
     "config show": "",
@@ -71,7 +73,7 @@ WORDS = {
 }
 # These run until they are stopped, or start processes that do; their own tests start them.
 ENDLESS = {"up", "worker", "mcp", "run", "demo"}
-STORELESS = {"init", "setup", "prime", "hook pre-push", "tour", "completion"}
+STORELESS = {"init", "setup", "prime", "hook pre-push", "tour", "completion", "store copy"}
 # These work on a git repository, which the scene is not: tests/worktree/test_cli.py has them.
 IN_GIT = {command.path for command in COMMANDS if command.path.startswith(("worktree ", "rescue "))}
 
@@ -82,6 +84,8 @@ def words_of(command: Command, scene: Desk, tmp_path: Path) -> list[str]:
         "file": tmp_path / "tasks.jsonl",
         "settings": tmp_path / "settings.toml",
         "trace": tmp_path / "trace.csv",
+        "store": scene.store,
+        "copy": tmp_path / "copy.db",
     }
     return [*command.path.split(), *WORDS[command.path].format(receipt=receipt, **files).split()]
 

@@ -147,6 +147,7 @@ def test_artifacts_of_those_who_do_not_hold_the_task_are_no_evidence_of_work(
 # -- claims ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sqlite_only
 def test_claim_next_with_thousands_due_elsewhere_stays_within_its_bound(store: SqliteStore, clock: ManualClock) -> None:
     ok(projects.create_project(store, project_id="other"))
     ok(tasks.add_tasks(store, project_id="other", tasks=[{"task_id": f"T{n}", "title": "t"} for n in range(1_000)]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tenure.clock import ManualClock
@@ -41,14 +43,14 @@ def test_verify_untouched_ledger_finds_no_fault(store: SqliteStore) -> None:
     ("statement", "because"),
     [
         ("UPDATE receipts SET body = replace(body, 'success', 'failure') WHERE phase = 'complete'", "a body"),
-        ("UPDATE receipts SET body = body || ' ' WHERE seq = 2", "one blank at the end of a body"),
-        ("UPDATE receipts SET hash = {other} WHERE seq = 1", "a hash"),
-        ("UPDATE receipts SET prev_hash = {other} WHERE seq = 3", "a link"),
-        ("UPDATE receipts SET phase = 'progress' WHERE seq = 1", "a row that no longer says what its body says"),
-        ("UPDATE receipts SET receipt_id = 'other' WHERE seq = 1", "an id"),
-        ("UPDATE receipts SET position = 99 WHERE seq = 3", "a place in the chain"),
-        ("DELETE FROM receipts WHERE seq = 1", "the first receipt gone"),
-        ("DELETE FROM receipts WHERE seq = 2", "one from the middle gone"),
+        ("UPDATE receipts SET body = body || ' ' WHERE seq = {nth2}", "one blank at the end of a body"),
+        ("UPDATE receipts SET hash = {other} WHERE seq = {nth1}", "a hash"),
+        ("UPDATE receipts SET prev_hash = {other} WHERE seq = {nth3}", "a link"),
+        ("UPDATE receipts SET phase = 'progress' WHERE seq = {nth1}", "a row that no longer says what its body says"),
+        ("UPDATE receipts SET receipt_id = 'other' WHERE seq = {nth1}", "an id"),
+        ("UPDATE receipts SET position = 99 WHERE seq = {nth3}", "a place in the chain"),
+        ("DELETE FROM receipts WHERE seq = {nth1}", "the first receipt gone"),
+        ("DELETE FROM receipts WHERE seq = {nth2}", "one from the middle gone"),
         (
             "DELETE FROM receipts WHERE seq = (SELECT max(seq) FROM receipts WHERE task_id = 'F001')",
             "a task's last gone",
@@ -65,7 +67,12 @@ def test_verify_ledger_that_was_changed_finds_it(store: SqliteStore, statement: 
     column = statement.partition("SET ")[2].partition(" =")[0]
     # One digit of a hash, whatever it was.
     other = f"CASE substr({column}, 1, 1) WHEN '0' THEN '1' ELSE '0' END || substr({column}, 2)"
-    changed = sql(store, statement.replace("{other}", other))
+    nth = re.sub(
+        r"{nth(\d)}",
+        r"(SELECT seq FROM (SELECT seq FROM receipts ORDER BY seq LIMIT \1) f ORDER BY 1 DESC LIMIT 1)",
+        statement,
+    )
+    changed = sql(store, nth.replace("{other}", other))
     before = whole(store)
     assert changed > 0
     assert ok(verify(store)).faults, because
@@ -107,6 +114,7 @@ def test_seal_in_bounded_steps_covers_everything_once(store: SqliteStore) -> Non
     assert (checked.unsealed, checked.faults) == (0, ())
 
 
+@pytest.mark.sqlite_only
 def test_seal_over_a_gap_left_by_a_rollback_holds(store: SqliteStore) -> None:
     ok(seal(store))
     sql(store, "UPDATE sqlite_sequence SET seq = seq + 3 WHERE name = 'receipts'")

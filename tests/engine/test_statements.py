@@ -34,6 +34,9 @@ from tenure.engine.verb import VERBS
 from tenure.store.sqlite import SqliteStore
 from tests.support import add, join, ok, take
 
+# Counted on SQLite; on PostgreSQL most of these travel together (tests/postgres/test_round_trips.py).
+pytestmark = pytest.mark.sqlite_only
+
 Act = Callable[[], object]
 
 MANY = 1_000

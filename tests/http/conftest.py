@@ -13,9 +13,18 @@ from tests.http.serving import Api, Server, new_project
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("shared") / "tenure.db") as server:
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server on each kind of store: the surface is the same on both."""
+    folder = tmp_path_factory.mktemp("shared")
+    if request.param == "sqlite":
+        with Server(folder / "tenure.db") as server:
+            yield server
+        return
+    from tests.postgres.support import shared_cluster
+
+    cluster = shared_cluster()
+    with Server(cluster.url(cluster.new_database()), log=folder / "log") as server:
         yield server
 
 

@@ -93,8 +93,12 @@ class Fleet:
         async with self._progress:
             await self._progress.wait_for(lambda: len(self.completed) >= count)
 
+    def _line(self, number: int) -> Line:
+        """A worker's way to its server."""
+        return Line(self._port)
+
     async def _work(self, number: int) -> None:
-        worker, line, polls = f"worker.{number}", Line(self._port), 0
+        worker, line, polls = f"worker.{number}", self._line(number), 0
         while len(self.completed) < self.tasks:
             polls += 1
             poll = {"worker_id": worker, "wait": WAIT_S, "idempotency_key": f"{worker}-{polls}"}

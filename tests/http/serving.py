@@ -17,8 +17,8 @@ from typing import Any
 
 import httpx
 
+from tenure import app
 from tenure.engine import projects
-from tenure.store.sqlite import SqliteStore
 from tests.support import ok
 
 TENURE = str(Path(sys.executable).with_name("tenure"))
@@ -32,10 +32,11 @@ SWIFT = "swift"
 class Server:
     """`tenure up`, from the line that says where it listens to its end by signal."""
 
-    def __init__(self, store: Path, *words: str, port: int = 0) -> None:
+    def __init__(self, store: Path | str, *words: str, port: int = 0, log: Path | None = None) -> None:
         self.store = str(store)
+        self._log_path = log or Path(f"{store}.log")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
-        self.log = open(f"{store}.log", "a+", encoding="utf-8")  # noqa: SIM115 - closed with the process
+        self.log = open(self._log_path, "a+", encoding="utf-8")  # noqa: SIM115 - closed with the process
         self.process = subprocess.Popen(
             [TENURE, "up", "--port", str(port), "--store", self.store, *words],
             stdout=subprocess.PIPE,
@@ -61,7 +62,7 @@ class Server:
 
     def logged(self) -> str:
         """What the server has written to its standard error."""
-        return Path(f"{self.store}.log").read_text(encoding="utf-8")
+        return self._log_path.read_text(encoding="utf-8")
 
     @property
     def pid(self) -> int:
@@ -214,7 +215,7 @@ def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
 def new_project(server: Server, project: str) -> str:
     """A project of its own, with a profile `swift`: the worker's rules, but a second's lease and no delay."""
     rules = {"base": "worker", "ttl_s": 1, "requeue_delay_s": 0}
-    store = SqliteStore(server.store)
+    store = ok(app.open_store(server.store))
     try:
         ok(projects.create_project(store, project_id=project, settings={"profiles": {SWIFT: rules}}))
     finally:

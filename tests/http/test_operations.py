@@ -100,12 +100,12 @@ def test_events_without_an_id_begin_with_what_is_new(api: Api) -> None:
 
 
 def test_events_of_another_process_arrive(api: Api) -> None:
+    from tenure import app
     from tenure.engine import tasks
-    from tenure.store.sqlite import SqliteStore
     from tests.support import ok
 
     stream = api.events(0, task_id="T-1")
-    store = SqliteStore(api.server.store)
+    store = ok(app.open_store(api.server.store))
     ok(tasks.add_task(store, task_id="T-1", title="From elsewhere", project_id=str(api.project)))
     store.close()
     assert next(stream)["kind"] == "task_added"

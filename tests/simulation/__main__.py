@@ -21,7 +21,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one seed")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("-v", "--verbose", action="store_true", help="print every step")
+    parser.add_argument("--postgres", action="store_true", help="on PostgreSQL, in one process")
     asked = parser.parse_args()
+    if asked.postgres:
+        return _on_postgres(range(asked.start, asked.start + asked.seeds), asked.steps)
     if asked.seed is not None:
         outcome = run_seed(asked.seed, asked.steps, verbose=asked.verbose)
         print(f"FAILED {outcome.failure}" if outcome.failure else f"seed {asked.seed}: {outcome.steps} steps, sound")
@@ -52,6 +55,19 @@ def _many(start: int, seeds: int, actions: int, processes: int) -> int:
     print(f"{seeds} seeds, {steps} steps, {len(failed)} failed, {took:.1f} s, {seeds / took:.1f} seeds/s")
     if failed:
         print("failed seeds:", " ".join(str(outcome.seed) for outcome in sorted(failed)[:50]))
+    return 1 if failed else 0
+
+
+def _on_postgres(seeds: range, actions: int) -> int:
+    from tests.simulation.on_postgres import PostgresWorld
+
+    failed = 0
+    for seed in seeds:
+        outcome = run_seed(seed, actions, make=PostgresWorld)
+        if outcome.failure:
+            failed += 1
+            _tell(outcome, actions)
+    print(f"{len(seeds)} seeds on PostgreSQL, {failed} failed")
     return 1 if failed else 0
 
 

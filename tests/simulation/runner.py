@@ -30,11 +30,13 @@ class Outcome(NamedTuple):
     log: tuple[str, ...] = ()
 
 
-def run_seed(seed: int, actions: int = ACTIONS, *, verbose: bool = False) -> Outcome:
+def run_seed(
+    seed: int, actions: int = ACTIONS, *, verbose: bool = False, make: Callable[..., World] = World
+) -> Outcome:
     """Run one seed in a directory of its own, which is gone afterwards."""
     shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     directory = tempfile.mkdtemp(prefix="tenure-simulation-", dir=shared)
-    world = World(seed, directory, verbose=verbose)
+    world = make(seed, directory, verbose=verbose)
     failure = ""
     try:
         play(world, actions)

@@ -22,7 +22,20 @@ def sqlite_database(directory: Path) -> Database:
     )
 
 
-DATABASES = {"sqlite": sqlite_database}
+def postgres_database(directory: Path) -> Database:
+    import psycopg
+
+    from tests.postgres.support import ProbedPostgres, empty_url
+
+    clock, url = ManualClock(), empty_url()
+    return Database(
+        connect=lambda: ProbedPostgres(url, clock=clock),
+        lapse=clock.advance,
+        integrity_error=psycopg.IntegrityError,
+    )
+
+
+DATABASES = {"sqlite": sqlite_database, "postgres": postgres_database}
 
 
 @pytest.fixture(params=list(DATABASES))

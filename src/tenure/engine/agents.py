@@ -63,6 +63,7 @@ def register(
     What is not said of a known agent stays as it was.
     """
     agent_id = agent_id or short_id("A", tx.random(8))
+    tx.lock("agent", agent_id=agent_id)
     known = load.agent_named(tx, agent_id)
     if incarnation is not None:
         current = known_agent(tx, agent_id, incarnation)
@@ -259,6 +260,7 @@ def link_up(
     start_ticks: int = 0,
 ) -> Link | Refused:
     """Begin to see an agent's process. Without an incarnation this begins a new one."""
+    tx.lock("agent", agent_id=agent_id)
     agent = known_agent(tx, agent_id, incarnation)
     if isinstance(agent, Refused):
         return agent

@@ -150,6 +150,8 @@ def claim_next(
 ) -> Grant | Refused:
     """Take the best ready task. With `resume`, an agent that already holds one gets that one back."""
     asked = Claimant(**claimant)
+    if not resume:
+        _look_ahead(tx, asked, preferred_kinds)
     request = _request(tx, asked)
     if isinstance(request, Refused):
         return request
@@ -168,6 +170,7 @@ def offer(
     """Reserve ready tasks for a worker until it accepts them. An offer creates no obligation."""
     claimant.setdefault("profile", "worker")
     asked = Claimant(**claimant)
+    _look_ahead(tx, asked, preferred_kinds)
     request = _request(tx, asked)
     if isinstance(request, Refused):
         return request
@@ -244,6 +247,9 @@ def refusal_to_give(
 
 def _request(tx: Transaction, asked: Claimant, project_id: str | None = None) -> Request | Refused:
     """Who asks and under which rules; without a task's project, in the one named, else the agent's own."""
+    likely = project_id or asked.project_id or DEFAULT_PROJECT
+    tx.ahead("settings_of", project_id=likely)
+    tx.ahead("requirement_sets", project_id=likely)
     known = known_agent(tx, asked.agent_id, asked.incarnation)
     if project_id is None:
         project_id = asked.project_id or (DEFAULT_PROJECT if isinstance(known, Refused) else known.project_id)
@@ -316,9 +322,11 @@ def _give_next(
     if request.agent.seen_at_ms or state == "offered":
         request = _present(tx, request)
     grants: list[Grant] = []
+    wanted = _wanted(tx, request)
+    _remember_wanted(request.asked, wanted)
     more_is_due, looks = _do_what_is_due(tx), 1
     while len(grants) < max_tasks:
-        task = _best(tx, request, preferred_kinds)
+        task = _best(tx, wanted, preferred_kinds)
         if task is None and more_is_due and looks < LOOKS_MAX:
             more_is_due, looks = _do_what_is_due(tx), looks + 1
             continue
@@ -327,6 +335,8 @@ def _give_next(
         # What is ready and has one slot, nobody holds.
         unended = load.unended_of_task(tx, task.key) if task.slots > 1 else []
         request = request if request.agent.seen_at_ms else _present(tx, request)
+        if state == "active":
+            _read_ahead(tx, task.key, request.agent.agent_id)
         given = _give(tx, task, request, state=state, unended=unended)
         if isinstance(given, Refused):
             return given
@@ -349,6 +359,7 @@ def _do_what_is_due(tx: Transaction) -> bool:
         return False
     fired = recovery.advance_timers(tx, recovery.TIMERS_AT_ONCE).fired
     if fired:
+        tx.forget_ahead()
         tx.settle()
     return fired == recovery.TIMERS_AT_ONCE
 
@@ -364,13 +375,43 @@ def _nothing_ready(tx: Transaction, request: Request) -> Refused:
     )
 
 
-def _best(tx: Transaction, request: Request, preferred_kinds: Sequence[str]) -> Task | None:
-    """The first of: work kept for this agent, work of a preferred kind, any work. A bounded number of index seeks."""
-    values = {
+def _wanted(tx: Transaction, request: Request) -> dict[str, str]:
+    """What a request may be given, as the ready queries are asked for it."""
+    return {
         "project_id": request.project_id,
         "agent_id": request.agent.agent_id,
         "sets": fitting_sets(tx, request.project_id, request.asked.capabilities),
     }
+
+
+# What agents were last given work by: project and capability sets, by which their next claim is likely to be, too.
+_LAST_WANTED: dict[tuple[object, ...], dict[str, str]] = {}
+_LAST_WANTED_MAX = 10_000
+
+
+def _remember_wanted(asked: Claimant, wanted: dict[str, str]) -> None:
+    if len(_LAST_WANTED) >= _LAST_WANTED_MAX:
+        _LAST_WANTED.clear()
+    _LAST_WANTED[_asked_key(asked)] = wanted
+
+
+def _asked_key(asked: Claimant) -> tuple[object, ...]:
+    return (asked.agent_id, asked.project_id, None if asked.capabilities is None else tuple(asked.capabilities))
+
+
+def _look_ahead(tx: Transaction, asked: Claimant, preferred_kinds: Sequence[str]) -> None:
+    """Announce what this claim will ask if nothing has changed since the agent's last one. If something has, the
+    announced reads are not the ones that are asked, and nobody sees their answers."""
+    wanted = _LAST_WANTED.get(_asked_key(asked))
+    if wanted is None:
+        return
+    tx.ahead("next_wake")
+    if not preferred_kinds:
+        tx.ahead("best", **wanted)
+
+
+def _best(tx: Transaction, values: dict[str, str], preferred_kinds: Sequence[str]) -> Task | None:
+    """The first of: work kept for this agent, work of a preferred kind, any work. A bounded number of index seeks."""
     if not preferred_kinds:
         row = tx.one("best", **values)
         return None if row is None else Task.from_row(row)
@@ -515,6 +556,12 @@ def _answer(
     else:
         messages = read_thread(tx, task.key, lease.agent_id) if lease.state == "active" else []
     return Grant(lease=lease, task=task, handoffs=tuple(shown), messages=tuple(messages), resumed=resumed)
+
+
+def _read_ahead(tx: Transaction, task_key: int, agent_id: str) -> None:
+    """What the answer to a claim will show of a thread that its claimant has not read."""
+    tx.ahead("read_up_to", agent_id=agent_id, task_key=task_key)
+    tx.ahead("thread", task_key=task_key, after=0, limit=UNREAD_SHOWN)
 
 
 def read_thread(tx: Transaction, task_key: int, agent_id: str) -> list[Message]:

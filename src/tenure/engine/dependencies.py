@@ -32,6 +32,7 @@ def add_dependency(
     tx: Transaction, *, task_id: str, needs: str, project_id: str | None = None, allow_missing: bool = False
 ) -> Task | Refused:
     """Make a task wait for another. An edge that would close a cycle is refused with its path."""
+    _hold_edges(tx, task_id, needs, project_id)
     task = load.task_named(tx, task_id, project_id)
     if isinstance(task, Refused):
         return task
@@ -45,6 +46,7 @@ def add_dependency(
 @verb(**_EDGE)
 def remove_dependency(tx: Transaction, *, task_id: str, needs: str, project_id: str | None = None) -> Task | Refused:
     """Let a task no longer wait for another."""
+    _hold_edges(tx, task_id, needs, project_id)
     task = load.task_named(tx, task_id, project_id)
     if isinstance(task, Refused):
         return task
@@ -59,6 +61,13 @@ def remove_dependency(tx: Transaction, *, task_id: str, needs: str, project_id: 
     return load.task_by_key(tx, task.key)
 
 
+def _hold_edges(tx: Transaction, task_id: str, needs: str, project_id: str | None) -> None:
+    """Let nobody else change edges of this project meanwhile, nor finish the task that is needed: whether it is done
+    decides the count that is kept. Before the dependant is locked, as whoever finishes the other does it."""
+    tx.lock("edges_of", task_id=task_id, project_id=project_id)
+    tx.lock("upstream", task_id=task_id, needs=needs, project_id=project_id)
+
+
 def connect(tx: Transaction, task: Task, after: Sequence[str], *, allow_missing: bool) -> Refused | None:
     """Add edges from a task to what it comes after, and from tasks that were waiting for its name.
 
@@ -66,7 +75,7 @@ def connect(tx: Transaction, task: Task, after: Sequence[str], *, allow_missing:
     """
     unmet = 0
     for needs_id in after:
-        found = tx.all("tasks_named", task_id=needs_id, project_id=task.project_id)
+        found = tx.all("upstream", task_id=needs_id, project_id=task.project_id)
         if not found and not allow_missing:
             message = f"There is no task {needs_id} in {task.project_id} for {task.task_id} to depend on."
             return refuse("task_not_found", message, task_id=needs_id)
@@ -75,6 +84,8 @@ def connect(tx: Transaction, task: Task, after: Sequence[str], *, allow_missing:
             unmet += not found or found[0]["status"] != "done"
     if unmet:
         tx.do("count_unmet", task_key=task.key, by=unmet)
+    if not after:
+        tx.ahead("task_by_key", key=task.key)
     resolved = tx.do("resolve_missing", task_id=task.task_id, project_id=task.project_id, key=task.key)
     # Only a task that others already wait for can close a cycle, so adding a long chain in order walks nothing.
     if resolved or (after and tx.one("dependants_of", task_key=task.key)):

@@ -217,7 +217,8 @@ def finish(
     assigned = lease.agent_id if lease else by or task.assigned_to
     if message:
         recovery.post(tx, task, sender=assigned or ledger.SOURCE, text=message)
-    task = _revoke_rest(tx, task, settings, by=assigned or "")
+    if lease is None or task.slots > 1:
+        task = _revoke_rest(tx, task, settings, by=assigned or "")
     done = task.replace(
         status="done",
         assigned_to=assigned,

@@ -47,6 +47,7 @@ def replay(tx: Transaction, key: Key | None, kept_hours: float) -> list[Lease] |
     """What a request with this key made before: None for a new one, or for a key that is past its time."""
     if key is None:
         return None
+    tx.lock("request", **key.as_dict())
     row = tx.one("idempotency", **key.as_dict())
     if row is None or row["at_ms"] + kept_hours * 3_600_000 <= tx.now_ms:
         return None

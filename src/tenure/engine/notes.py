@@ -73,6 +73,7 @@ def send_message(
             return found
         task = found
     if to is not None:
+        tx.lock("inbox", recipient=to)
         recipient = known_agent(tx, to, None)
         if isinstance(recipient, Refused):
             return recipient

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @verb(project_id=inputs.ident, name=inputs.line, settings=inputs.anything)
 def create_project(tx: Transaction, *, project_id: str, name: str = "", settings: Any = None) -> Project | Refused:
     """A new namespace of tasks."""
+    tx.lock("settings")
     if tx.one("project", project_id=project_id) is not None:
         return refuse("project_exists", f"There is already a project {project_id}.", project_id=project_id)
     overrides = {} if settings is None else settings
@@ -49,6 +50,7 @@ def list_projects(tx: Transaction) -> tuple[Project, ...]:
 @verb(project_id=inputs.optional(inputs.ident), document=inputs.anything)
 def configure(tx: Transaction, *, document: Any, project_id: str | None = None) -> Settings | Refused:
     """Replace the overrides of a project, or of the whole store. A change that contradicts any project is refused."""
+    tx.lock("settings")
     if project_id is None:
         for project in tx.all("projects"):
             merged = merge_overrides(document, json.loads(project["settings"]))

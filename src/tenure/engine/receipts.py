@@ -393,6 +393,7 @@ class Sealed(Record):
 @verb(limit=inputs.whole(1, SEAL_AT_MOST))
 def seal(tx: Transaction, *, limit: int = SEAL_AT_MOST) -> Sealed:
     """Hash the receipts since the last seal into a checkpoint of the whole ledger."""
+    tx.lock("seals")
     last = tx.one("last_seal")
     first = last["last_seq"] + 1 if last else 1
     covered = tx.all("hashes_from", first=first, limit=limit)

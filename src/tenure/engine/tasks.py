@@ -119,9 +119,15 @@ def add_tasks(
 def _add_all(
     tx: Transaction, project_id: str, tasks: Sequence[Mapping[str, Any]], allow_missing: bool
 ) -> tuple[Task, ...] | Refused:
+    if len(tasks) == 1:
+        _add_ahead(tx, project_id, tasks[0])
     settings = load.settings_for(tx, project_id)
     if isinstance(settings, Refused):
         return settings
+    # New edges are added one request after the other; names beside each other, but not beside edges that may need them.
+    tx.lock(
+        "edges" if allow_missing or any(fields.get("after") for fields in tasks) else "names", project_id=project_id
+    )
     added: list[Task] = []
     edges: list[tuple[Task, Sequence[str]]] = []
     for fields in tasks:
@@ -141,6 +147,15 @@ def _add_all(
         if refused is not None:
             return refused
     return tuple(load.task_by_key(tx, task.key) if task.key else task for task in added)
+
+
+def _add_ahead(tx: Transaction, project_id: str, fields: Mapping[str, Any]) -> None:
+    """What the addition of a task will ask."""
+    requires = requirement_set(fields.get("requires", ()))
+    tx.ahead("requirement_set", project_id=project_id, requires=requires)
+    if fields.get("task_id"):
+        tx.ahead("tasks_named", task_id=fields["task_id"], project_id=project_id)
+        tx.ahead("grave", task_id=fields["task_id"], project_id=project_id)
 
 
 def _known(tx: Transaction, project_id: str, fields: Mapping[str, Any]) -> Task | Refused | None:

@@ -403,6 +403,12 @@ class SqliteStore(Store):
         """Changes when another connection has written; costs microseconds, so the monitor can look often."""
         return int(self._faulting(lambda: self._patiently("PRAGMA data_version").fetchone()[0]))
 
+    def schema_version(self) -> int:
+        return int(self._faulting(lambda: self._patiently("PRAGMA user_version").fetchone()[0]))
+
+    def wall_ms(self) -> int:
+        return self.clock.wall_ms()
+
     def integrity_faults(self) -> list[str]:
         """What SQLite's own check finds wrong; empty when the file is sound."""
         return self._faulting(self._integrity_faults)

@@ -142,6 +142,19 @@ class Transaction:
         count: int = self._cursor.execute(self._queries[query], record.as_dict()).rowcount
         return count
 
+    def lock(self, name: str, **values: Any) -> None:
+        """Take a lock that a store with many writers at once needs. The one writer of SQLite holds them all already."""
+
+    def ahead(self, query: str, **values: Any) -> None:
+        """Say that this read will be asked soon: a store that is far away sends it along with another.
+
+        Its answer is used once, for the same query with the same values; `now_ms=None` stands for the present. Whoever
+        writes what it reads in between says `forget_ahead`.
+        """
+
+    def forget_ahead(self) -> None:
+        """What was read ahead may not be true any more."""
+
     def attempt(self, step: Callable[[], R]) -> R:
         """Run a step of the verb; if it answers with a refusal, undo what the step wrote.
 
@@ -210,7 +223,11 @@ class Transaction:
 class Store:
     """Base of the stores: what they share is how a committed transaction's recoveries are told."""
 
+    # Where it is, as a person may be shown it.
+    path: str
     on_recovery_callback: RecoveryCallback | None = None
+    # Where events may be held back behind a transaction that is still open: how soon a stream looks again.
+    held_back_s: float | None = None
     # How many handoffs this store's transactions wrote: whoever wrote one looks at what was left behind.
     handed_over: int = 0
     # The time of the last transaction, by which its answer is to be read ("expires in 10m").
@@ -224,8 +241,32 @@ class Store:
         """Run a read in one snapshot."""
         raise NotImplementedError
 
+    def clone(self) -> Store:
+        """Another connection to the same store, for another thread."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Give back what the store holds."""
+        raise NotImplementedError
+
+    def data_version(self) -> int:
+        """Changes when another connection has written; so cheap that a monitor can look often."""
+        raise NotImplementedError
+
+    def integrity_faults(self) -> list[str]:
+        """What is wrong with the store; empty when it is sound."""
+        raise NotImplementedError
+
+    def schema_version(self) -> int:
+        """The number of the last migration that the store has seen."""
+        raise NotImplementedError
+
+    def wall_ms(self) -> int:
+        """This machine's own clock, which the store's time may be compared with."""
+        raise NotImplementedError
+
+    def adopt(self) -> None:
+        """The way out of store_shared: this machine keeps the store."""
         raise NotImplementedError
 
     def tell(self, transaction: Transaction) -> None:

@@ -341,6 +341,9 @@ ORDER BY w.wake_at_ms LIMIT :limit
 
 -- == dependencies ==
 
+-- name: upstream
+SELECT key, status FROM tasks WHERE task_id = :task_id AND project_id = :project_id
+
 -- name: add_edge
 INSERT INTO dependencies (task_key, needs_id, needs_key) VALUES (:task_key, :needs_id, :needs_key)
 ON CONFLICT (task_key, needs_id) DO NOTHING

@@ -565,6 +565,24 @@ ledger is written by its own store alone. A task's line needs a title; it may ha
 description), after (or depends_on, blocked_by), priority, kind, requires, status and what else export writes.""",
     ),
     _command(
+        "store copy",
+        "store:copy",
+        "Copy a whole store into an empty one: a file to PostgreSQL, or back.",
+        "tenure store copy .git/tenure/tenure.db postgresql://tenure@db.example/tenure",
+        arguments=(
+            Argument(name="FROM", help="The store to copy: a path or an address."),
+            Argument(name="TO", help="The store to make: a path or an address. It must be empty."),
+        ),
+        notes="""Everything is copied, live leases included, and the ledger is verified in the copy. What is written to
+the old store meanwhile is not: stop its servers first. The old store stays as it is.""",
+    ),
+    _command(
+        "store check",
+        "store:check",
+        "Check the store's tables and its ledger.",
+        "tenure store check --store postgresql://tenure@db.example/tenure",
+    ),
+    _command(
         "project add",
         "projects:add",
         "Make a project: a namespace of tasks with settings of its own.",
@@ -821,6 +839,7 @@ GROUPS = {
     "task": "Tasks, and the leases on them.",
     "msg": "Messages: threads and inboxes.",
     "receipts": "The ledger.",
+    "store": "The store as a whole: copy, check.",
     "project": "Projects: add, list.",
     "config": "Settings.",
     "worktree": "The folders that agents work in.",

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from tenure.core.model import Agent
     from tenure.engine.observe import TaskView
-    from tenure.store.sqlite import SqliteStore
-    from tenure.store.store import Clock
+    from tenure.store.store import Clock, Store
 
 
 # The longest page a verb gives.
@@ -47,7 +46,7 @@ class Context:
         self.values = values
         self.environ = environ
         self.folder = folder
-        self._store: SqliteStore | None = None
+        self._store: Store | None = None
 
     def get(self, name: str, default: Any = None) -> Any:
         """A value the user gave, or the default."""
@@ -58,13 +57,13 @@ class Context:
         return {name: self.values[name] for name in names if name in self.values}
 
     @property
-    def store(self) -> SqliteStore:
+    def store(self) -> Store:
         """The store the user means."""
         if self._store is None:
             self._store = self.open(create=False)
         return self._store
 
-    def open(self, *, create: bool) -> SqliteStore:
+    def open(self, *, create: bool) -> Store:
         """Open the store; a missing one is made only by `tenure init`."""
         from tenure.app import open_store
 
@@ -77,7 +76,9 @@ class Context:
             busy_timeout_s=self.busy_timeout_s,
         )
         if isinstance(opened, Refused):
-            hint = "Run: tenure init" if opened.code == "store_unavailable" and not create else opened.next
+            # A database that does not answer is not one that is missing.
+            missing = opened.code == "store_unavailable" and "sqlstate" not in opened.facts and not create
+            hint = "Run: tenure init" if missing else opened.next
             raise Stop(opened.replace(next=hint))
         self._store = opened
         return opened

@@ -69,7 +69,7 @@ def _examine(context: Context) -> Iterator[Finding]:
 
 def _integrity(context: Context) -> Iterator[Finding]:
     faults = context.store.integrity_faults()
-    version = context.store.connection.execute("PRAGMA user_version").fetchone()[0]
+    version = context.store.schema_version()
     yield Finding(
         check="integrity",
         well=not faults,
@@ -85,7 +85,7 @@ def _clock(context: Context) -> Iterator[Finding]:
         context.store.run(lambda tx: None)
     except StoreFault as fault:
         refusal = fault.refusal
-    skew = abs(context.store.clock.wall_ms() - context.now_ms)
+    skew = abs(context.store.wall_ms() - context.now_ms)
     detail = refusal.message if refusal else f"the store's time is {duration(skew)} from the wall clock"
     yield Finding(
         check="clock",

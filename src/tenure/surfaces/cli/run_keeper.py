@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tenure.core.model import Lease
     from tenure.engine.links import Standing
     from tenure.links.identity import ProcessIdentity
-    from tenure.store.sqlite import SqliteStore
+    from tenure.store.store import Store
 
 PULSE_EVERY_S = PULSE_EVERY_MS / 1000
 RETRY_EVERY_S = 1.0
@@ -53,7 +53,7 @@ class Keeper:
 
     def __init__(
         self,
-        store: SqliteStore,
+        store: Store,
         run: Run,
         process: ProcessIdentity | None,
         on_change: Callable[[], None],
@@ -146,7 +146,7 @@ class Keeper:
             self.lost = f"the lease on {ours.task_id} was lost ({reason or 'lease_expired'})"
 
 
-def vouch(store: SqliteStore, agent_id: str, incarnation: int | None) -> int:
+def vouch(store: Store, agent_id: str, incarnation: int | None) -> int:
     """A touch for the agent, and a heartbeat for leases that only those extend; 1 if it counted as a call."""
     touched = touch(store, agent_id=agent_id, incarnation=incarnation, expect_silence_s=VOUCHED_SILENCE_S)
     if isinstance(touched, Refused):

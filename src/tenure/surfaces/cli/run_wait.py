@@ -17,7 +17,7 @@ from tenure.links.sweep import bury_the_dead
 if TYPE_CHECKING:
     from typing import Any
 
-    from tenure.store.sqlite import SqliteStore
+    from tenure.store.store import Store
     from tenure.store.store import Transaction
 
 LOOK_EVERY_S = 0.1
@@ -25,7 +25,7 @@ SWEEP_EVERY_S = 0.5
 
 
 def claim_next(
-    store: SqliteStore, wait_s: float, *, project_id: str, agent_id: str, **claimant: Any
+    store: Store, wait_s: float, *, project_id: str, agent_id: str, **claimant: Any
 ) -> claims.Grant | Refused:
     """The best ready task, as soon as there is one, waiting at most this long."""
     until = time.monotonic() + wait_s
@@ -37,7 +37,7 @@ def claim_next(
         _sleep(store, until, project_id, agent_id, claimant.get("capabilities"))
 
 
-def _sleep(store: SqliteStore, until: float, project_id: str, agent_id: str, capabilities: list[str] | None) -> None:
+def _sleep(store: Store, until: float, project_id: str, agent_id: str, capabilities: list[str] | None) -> None:
     """Until there may be something to claim, or the time is over."""
 
     def promising(tx: Transaction) -> bool:

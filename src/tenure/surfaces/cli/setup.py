@@ -24,7 +24,7 @@ def init(context: Context) -> Result:
         path = os.path.join(os.path.abspath(context.folder), ".tenure", DATABASE)
         context.values["store"] = path
     if "://" in path:
-        raise Stop(refuse("usage", "init makes an SQLite file; name its path with --store"))
+        return _init_remote(context)
     existed = os.path.exists(path)
     context.open(create=True)
     lines = [f"{'There is already a store' if existed else 'Made a store'} at {path}"]
@@ -54,6 +54,21 @@ def setup(context: Context) -> Result:
     from tenure.surfaces.cli.wiring import wire
 
     return wire(context, CLIENTS[name])
+
+
+def _init_remote(context: Context) -> Result:
+    """Make the tables in a database that exists."""
+    from tenure.app import open_store
+    from tenure.core.errors import Refused
+
+    known = open_store(context.get("store"), environ=context.environ, start=context.folder, create=False)
+    existed = not isinstance(known, Refused)
+    if not isinstance(known, Refused):
+        known.close()
+    path = context.open(create=True).path
+    lines = [f"{'There is already a store' if existed else 'Made a store'} at {path}"]
+    lines += ["Try next:", *(f"  {command}" for command in TRY)]
+    return Result(data={"store": path, "created": not existed}, lines=lines, next=TRY)
 
 
 def tour(context: Context) -> Result:

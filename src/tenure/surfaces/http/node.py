@@ -16,7 +16,6 @@ from tenure import app
 from tenure.core.deadline import PULSE_EVERY_MS
 from tenure.core.errors import Refused
 from tenure.engine import agents
-from tenure.store.runner import Runner
 from tenure.store.store import StoreFault
 from tenure.surfaces.http.polls import Polls
 
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
     from tenure.engine.verb import Verb
     from tenure.store.runner import Job
-    from tenure.store.sqlite import SqliteStore
-    from tenure.store.store import Transaction
+    from tenure.store.store import Store, Transaction
 
 R = TypeVar("R")
 
@@ -44,7 +42,7 @@ class Node:
     # Where the one client of this node works (worktree, host, branch), if it has one client and that is known.
     place: Mapping[str, str] = {}
 
-    def __init__(self, store: SqliteStore, server_id: str | None) -> None:
+    def __init__(self, store: Store, server_id: str | None) -> None:
         self.store = store
         # The name under which this server pulses; None where there is none (`tenure mcp` on its own).
         self.server_id = server_id
@@ -71,7 +69,7 @@ class Node:
         """Begin to run verbs, and to serve the polls that wait."""
         self._loop = asyncio.get_running_loop()
         self._written: asyncio.Future[None] = self._loop.create_future()
-        self.runner = Runner(
+        self.runner = app.runner(
             self.store,
             deliver=self._deliver,
             make_future=self._loop.create_future,

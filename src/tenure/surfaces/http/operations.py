@@ -100,6 +100,7 @@ async def _stream(node: Node, after: int, filters: dict[str, Any]) -> AsyncItera
     """Read on from where the reader is. The reader's own pace limits us: nothing is buffered for it here."""
     # Names where the reader is before anything happened, so that it misses nothing if it is cut off until then.
     yield b": connected\nid: %d\n\n" % after
+    quiet_s = 0.0
     while not node.stopping:
         written = node.written
         found = await node.call(observe.events, after=after, limit=EVENTS_AT_ONCE, **filters)
@@ -111,7 +112,11 @@ async def _stream(node: Node, after: int, filters: dict[str, Any]) -> AsyncItera
             data = answers.encode(shapes.event(event))
             yield b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), data)
         if found:
+            quiet_s = 0.0
             continue
-        done, _ = await asyncio.wait((written,), timeout=KEEP_ALIVE_S)
-        if not done:
+        wait_s = node.store.held_back_s or KEEP_ALIVE_S
+        done, _ = await asyncio.wait((written,), timeout=wait_s)
+        quiet_s = 0.0 if done else quiet_s + wait_s
+        if quiet_s >= KEEP_ALIVE_S:
+            quiet_s = 0.0
             yield b": still here\n\n"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
-    from tenure.store.sqlite import SqliteStore
+    from tenure.store.store import Store
 
 log = logging.getLogger("tenure.http")
 
@@ -65,7 +65,7 @@ class Parts:
     the first request starts them, on the loop that serves it.
     """
 
-    def __init__(self, store: SqliteStore, server_id: str, tools: str) -> None:
+    def __init__(self, store: Store, server_id: str, tools: str) -> None:
         self._store = store
         self._server_id = server_id
         self.mcp = Mount(tools)
@@ -105,7 +105,7 @@ class Lazily:
         await self.app(scope, receive, send)
 
 
-def build(store: SqliteStore, server_id: str, tokens: Tokens | None = None, tools: str = "agent") -> Any:
+def build(store: Store, server_id: str, tokens: Tokens | None = None, tools: str = "agent") -> Any:
     """The application over a store. It may be mounted in another one."""
     parts = Parts(store, server_id, tools)
 
@@ -164,7 +164,7 @@ def _node_within(application: Any) -> Node | None:
 
 
 def serve(
-    store: SqliteStore,
+    store: Store,
     host: str,
     port: int,
     tokens: Tokens | None,

@@ -9,7 +9,7 @@ from tenure.worktree.attach import settled
 
 if TYPE_CHECKING:
     from tenure.engine.claims import Grant
-    from tenure.store.sqlite import SqliteStore
+    from tenure.store.store import Store
     from tenure.surfaces.http.node import Node
 
 
@@ -19,7 +19,7 @@ async def look(node: Node, grant: Grant) -> None:
         await asyncio.to_thread(_look, node.store, grant, str(node.place.get("worktree", "")))
 
 
-def _look(store: SqliteStore, grant: Grant, here: str) -> None:
+def _look(store: Store, grant: Grant, here: str) -> None:
     own = store.clone()
     try:
         settled(own, grant, here=here)

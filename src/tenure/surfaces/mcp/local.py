@@ -14,7 +14,7 @@ from tenure.engine import recovery
 from tenure.surfaces.http.node import Node
 
 if TYPE_CHECKING:
-    from tenure.store.sqlite import SqliteStore
+    from tenure.store.store import Store
 
 log = logging.getLogger("tenure.mcp")
 
@@ -22,7 +22,7 @@ log = logging.getLogger("tenure.mcp")
 class LocalNode(Node):
     """The parts of a node that one client's process needs."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         super().__init__(store, None)
 
     async def start(self) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tenure.core.model import Agent
     from tenure.links.identity import ProcessIdentity
-    from tenure.store.sqlite import SqliteStore
+    from tenure.store.store import Store
 
 log = logging.getLogger("tenure.mcp")
 
@@ -103,7 +103,7 @@ class Parent(Connection):
                 log.warning("the link's end was not written: %s", ended.message)
 
 
-def run(store: SqliteStore, environ: Mapping[str, str], tools: str, place: Mapping[str, str]) -> None:
+def run(store: Store, environ: Mapping[str, str], tools: str, place: Mapping[str, str]) -> None:
     """Serve until the input ends, the client is gone, or a signal. `place` is where the client works."""
     parent = identity.of_process(os.getppid())
     # Standard output is the protocol's: whatever is to be said goes to standard error.

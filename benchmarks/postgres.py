@@ -1,0 +1,165 @@
+"""Measure the store on PostgreSQL: against the bare statement, against other queues, and at a million tasks.
+
+    python -m benchmarks.postgres [--quick] [--others PYTHON]
+
+One server, made for this, with the settings a server has that nobody has tuned: every commit waits for the disk.
+`--others` names the interpreter of an environment with PgQueuer and Procrastinate (`make bench-postgres` makes it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tenure.core.errors import Refused
+from tenure.engine import claims, endings, tasks, touch
+from tenure.store.postgres import PostgresStore
+from tests.postgres.cluster import Cluster
+
+BARE = """
+UPDATE bare SET state = 1 WHERE id = (
+    SELECT id FROM bare WHERE state = 0 ORDER BY rank LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id;
+"""
+
+
+def must(answer: object) -> object:
+    assert not isinstance(answer, Refused), answer
+    return answer
+
+
+def rate(step: Callable[[int], object], count: int) -> float:
+    begun = time.perf_counter()
+    for number in range(count):
+        must(step(number))
+    return count / (time.perf_counter() - begun)
+
+
+def fill(cluster: Cluster, database: str, first: int, last: int) -> None:
+    """Ready tasks, written as the engine writes them, all at once."""
+    cluster.execute("INSERT INTO requirement_sets VALUES ('default', '') ON CONFLICT DO NOTHING", database)
+    cluster.execute(
+        "INSERT INTO tasks (project_id, task_id, title, status, priority, complexity, estimated_hours, progress,"
+        " attempts, silent_recoveries, evidence, unmet, slots, open_slots, waiting, not_before_ms, retry_at_ms,"
+        " rank_ms, last_token, created_at_ms, updated_at_ms)"
+        " SELECT 'default', 'B' || n, 'A task', 'todo', 'medium', 'none', 4, 0, 0, 0, '0|0|', 0, 1, 1, 0, 0, 0,"
+        f" 1700000000000 + n, 0, 1700000000000, 1700000000000 FROM generate_series({first}, {last}) n",
+        database,
+    )
+    cluster.execute("VACUUM ANALYZE tasks", database)
+
+
+def bare_claims(cluster: Cluster, clients: int, seconds: int) -> float:
+    """pgbench, running the one statement that any queue on PostgreSQL comes down to."""
+    database = cluster.new_database()
+    cluster.execute("CREATE TABLE bare (id BIGINT PRIMARY KEY, state INT NOT NULL, rank BIGINT NOT NULL)", database)
+    cluster.execute("INSERT INTO bare SELECT n, 0, n FROM generate_series(1, 300000) n", database)
+    cluster.execute("CREATE INDEX bare_ready ON bare (rank) WHERE state = 0", database)
+    cluster.execute("VACUUM ANALYZE bare", database)
+    script = cluster.directory / "claim.sql"
+    script.write_text(BARE)
+    words = ["-n", "-M", "prepared", "-c", str(clients), "-j", "1", "-T", str(seconds), "-f", str(script)]
+    done = cluster.tool("pgbench", *words, "-h", "127.0.0.1", "-p", str(cluster.port), "-U", "tenure", database)
+    found = re.search(r"tps = ([0-9.]+)", done.stdout)
+    assert found is not None, done.stdout
+    return float(found[1])
+
+
+def claim_cost_ms(store: PostgresStore, count: int, name: str) -> float:
+    times = []
+    for number in range(count):
+        begun = time.perf_counter()
+        must(claims.claim_next(store, agent_id=f"{name}{number % 50}"))
+        times.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(times)
+
+
+def hot_ratio(cluster: Cluster, database: str, store: PostgresStore, beats: int) -> float:
+    """How many of the heartbeats' updates stayed on their page."""
+    names = [f"hot{number}" for number in range(100)]
+    for name in names:
+        must(claims.claim_next(store, agent_id=name))
+    cluster.execute("SELECT pg_stat_reset()", database)
+    for number in range(beats):
+        must(touch.touch(store, agent_id=names[number % len(names)]))
+    # Counts are told to the collector when a connection has been idle for a moment.
+    store._connected().execute("SELECT pg_stat_force_next_flush()")
+    query = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'leases'"
+    updated, hot = cluster.execute(query, database)[0]
+    assert updated >= beats * 0.9, (updated, beats)
+    return float(hot) / float(updated)
+
+
+def others(python: str, cluster: Cluster, cycles: int) -> dict[str, float]:
+    found = {}
+    script = str(Path(__file__).with_name("postgres_others.py"))
+    for name in ("pgqueuer", "procrastinate"):
+        url = cluster.url(cluster.new_database())
+        done = subprocess.run([python, script, name, url, str(cycles)], check=True, capture_output=True, text=True)
+        found[name] = json.loads(done.stdout.splitlines()[-1])["cycles_per_s"]
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description="Measure the store on PostgreSQL.")
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    parser.add_argument("--others", metavar="PYTHON", help="an interpreter with PgQueuer and Procrastinate")
+    asked = parser.parse_args(arguments)
+    part = 10 if asked.quick else 1
+    cluster = Cluster(deadlock_timeout="1s", autovacuum_naptime="60s").create().start()
+    try:
+        measure(cluster, part, asked.others)
+    finally:
+        cluster.remove()
+
+
+def measure(cluster: Cluster, part: int, python: str | None) -> None:
+    database = cluster.new_database()
+    store = PostgresStore(cluster.url(database))
+    # A server's runner tells the other nodes itself, many commits at a time.
+    store.announces = False
+    count = 2_000 // part
+    fill(cluster, database, 1, 1_000 + count)
+    few_ms = claim_cost_ms(store, 50, "warm")
+    few_ms = claim_cost_ms(store, 300, "few")
+    # The two in turns, so that a machine that is busy with other things is so for both.
+    bare, own = [], []
+    for turn in range(3):
+        bare.append(bare_claims(cluster, 1, max(1, 3 // part)))
+        fill(cluster, database, 10_000_000 + turn * count, 10_000_000 + (turn + 1) * count - 1)
+        own.append(rate(lambda n: claims.claim_next(store, agent_id=f"one{n % 50}"), count // 3))
+    print(f"bare claim, pgbench, 1 client      {statistics.median(bare):8.0f} /s")
+    ratio = statistics.median(own) / statistics.median(bare)
+    print(f"single claims, 1 connection        {statistics.median(own):8.0f} /s   {ratio:.2f} of the bare statement")
+    print(f"bare claim, pgbench, 8 clients     {bare_claims(cluster, 8, max(1, 3 // part)):8.0f} /s")
+    fill(cluster, database, 20_000_000, 20_000_000 + 100 * 30 - 1)
+    batched = 100 * rate(lambda n: claims.offer(store, agent_id="batch", max_tasks=100), 30 // part)
+    print(f"claims in batches of 100           {batched:8.0f} /s")
+
+    def cycle(number: int) -> object:
+        must(tasks.add_task(store, task_id=f"C{number}", title="A task", priority="critical"))
+        given = claims.claim_next(store, agent_id="cycle")
+        assert isinstance(given, claims.Grant)
+        return endings.complete(store, lease_id=given.lease.lease_id)
+
+    print(f"full cycle: add, claim, complete   {rate(cycle, 600 // part):8.0f} /s")
+    if python is not None:
+        for name, found in others(python, cluster, 600 // part).items():
+            print(f"full cycle, {name:<22} {found:8.0f} /s")
+    print(f"heartbeats that are HOT updates    {hot_ratio(cluster, database, store, 2_000 // part):8.3f}")
+    fill(cluster, database, 30_000_000, 30_000_000 + 1_000_000 // part)
+    claim_cost_ms(store, 50, "warm")
+    many_ms = claim_cost_ms(store, 300, "many")
+    print(f"claim at 1,000 queued              {few_ms:8.2f} ms")
+    print(f"claim at {1_000_000 // part:>9,} queued          {many_ms:8.2f} ms   {many_ms / few_ms:.2f} times that")
+    store.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,200 @@
+-- Replacements for the queries of ../queries.sql that PostgreSQL must be asked differently, under the same names.
+-- Written like those, with :name for parameters. Rows are locked in one order: task, lease, dependants by key.
+
+-- == claim-next ==
+
+-- The sets are tried in the order of their best task, and the first row that nobody else is taking is locked. Only one
+-- row is: the limit ends the loop over the sets.
+-- name: ready
+SELECT t.* FROM (
+    SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
+        SELECT r.rank_ms, r.key FROM tasks r
+        WHERE r.project_id = :project_id AND r.requires = wanted.value
+            AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+        ORDER BY r.rank_ms, r.key LIMIT 1) head
+    ORDER BY head.rank_ms, head.key) fitting
+CROSS JOIN LATERAL (
+    SELECT {task} FROM tasks t
+    WHERE t.project_id = :project_id AND t.requires = fitting.value
+        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+        AND (t.slots = 1 OR NOT EXISTS (
+            SELECT 1 FROM leases l
+            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+    ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
+LIMIT 1
+
+-- name: best
+SELECT k.* FROM (
+    SELECT {task} FROM tasks t
+    WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
+        AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0
+        AND t.requires IN (SELECT value FROM json_each(:sets))
+        AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
+    ORDER BY t.rank_ms LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) k
+UNION ALL
+SELECT t.* FROM (
+    SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
+        SELECT r.rank_ms, r.key FROM tasks r
+        WHERE r.project_id = :project_id AND r.requires = wanted.value
+            AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+        ORDER BY r.rank_ms, r.key LIMIT 1) head
+    ORDER BY head.rank_ms, head.key) fitting
+CROSS JOIN LATERAL (
+    SELECT {task} FROM tasks t
+    WHERE t.project_id = :project_id AND t.requires = fitting.value
+        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+        AND (t.slots = 1 OR NOT EXISTS (
+            SELECT 1 FROM leases l
+            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+    ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
+LIMIT 1
+
+-- name: ready_of_kind
+SELECT t.* FROM (
+    SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
+        SELECT r.rank_ms, r.key FROM tasks r
+        WHERE r.project_id = :project_id AND r.kind = :kind AND r.requires = wanted.value
+            AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+        ORDER BY r.rank_ms, r.key LIMIT 1) head
+    ORDER BY head.rank_ms, head.key) fitting
+CROSS JOIN LATERAL (
+    SELECT {task} FROM tasks t
+    WHERE t.project_id = :project_id AND t.kind = :kind AND t.requires = fitting.value
+        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+        AND (t.slots = 1 OR NOT EXISTS (
+            SELECT 1 FROM leases l
+            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+    ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
+LIMIT 1
+
+-- name: ready_list
+SELECT {task} FROM requirement_sets q CROSS JOIN LATERAL (
+    SELECT r.* FROM tasks r
+    WHERE r.project_id = :project_id AND r.requires = q.requires
+        AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+    ORDER BY r.rank_ms, r.key LIMIT :limit) t
+WHERE q.project_id = :project_id
+ORDER BY t.rank_ms, t.key LIMIT :limit
+
+-- == timers ==
+
+-- Whoever fires a timer holds its task, and passes over those that others are at: each is fired by one.
+-- name: due_timers
+SELECT w.kind, w.ref FROM timers w LEFT JOIN leases l ON w.kind = 'lease' AND l.lease_id = w.ref
+JOIN tasks t ON t.key = CASE w.kind WHEN 'task' THEN CAST(w.ref AS BIGINT) ELSE l.task_key END
+WHERE w.wake_at_ms <= :now_ms ORDER BY w.wake_at_ms LIMIT :limit FOR NO KEY UPDATE OF t SKIP LOCKED
+
+-- == dependencies ==
+
+-- name: unlock_dependants
+WITH waiting AS (
+    SELECT t.key FROM tasks t WHERE t.key IN (SELECT d.task_key FROM dependencies d WHERE d.needs_key = :task_key)
+    ORDER BY t.key FOR NO KEY UPDATE)
+UPDATE tasks SET unmet = unmet - 1 FROM waiting WHERE tasks.key = waiting.key
+RETURNING tasks.task_id, tasks.unmet, tasks.open_slots, tasks.waiting
+
+-- name: lock_dependants
+WITH waiting AS (
+    SELECT t.key FROM tasks t WHERE t.key IN (SELECT d.task_key FROM dependencies d WHERE d.needs_key = :task_key)
+    ORDER BY t.key FOR NO KEY UPDATE)
+UPDATE tasks SET unmet = unmet + 1 FROM waiting WHERE tasks.key = waiting.key
+
+-- == counters ==
+
+-- Many recoveries at once would wait for each other at one row; each connection counts in one of 64.
+-- name: count
+INSERT INTO counters (name, value) VALUES (CAST(:name AS TEXT) || '#' || pg_backend_pid() % 64, :by)
+ON CONFLICT (name) DO UPDATE SET value = counters.value + excluded.value
+
+-- name: counters
+SELECT split_part(name, '#', 1) AS name, CAST(sum(value) AS BIGINT) AS value FROM counters GROUP BY 1
+
+-- == agents ==
+
+-- Two runs may write one agent at once; an incarnation never goes back.
+-- name: save_agent
+INSERT INTO agents ({agent_names}) VALUES ({agent_values})
+ON CONFLICT (agent_id) DO UPDATE SET
+    name = excluded.name, role = excluded.role, skills = excluded.skills, project_id = excluded.project_id,
+    profile = excluded.profile, incarnation = greatest(agents.incarnation, excluded.incarnation),
+    state = excluded.state, worktree = excluded.worktree, branch = excluded.branch, seen_at_ms = excluded.seen_at_ms
+
+-- == what is read on from a cursor: only what is older than every open transaction ==
+
+-- name: events
+SELECT {event} FROM events e
+WHERE e.seq > :after AND e.seq < tenure_horizon()
+    AND (CAST(:project_id AS TEXT) IS NULL OR e.project_id = :project_id)
+    AND (CAST(:task_id AS TEXT) IS NULL OR e.task_id = :task_id)
+    AND (CAST(:agent_id AS TEXT) IS NULL OR e.agent_id = :agent_id)
+ORDER BY e.seq LIMIT :limit
+
+-- name: newest_event
+SELECT seq FROM events WHERE seq < tenure_horizon() ORDER BY seq DESC LIMIT 1
+
+-- name: receipts
+SELECT {receipt} FROM receipts r
+WHERE r.seq > :after AND r.seq < tenure_horizon() AND r.at_ms >= :since_ms AND r.at_ms < :until_ms
+    AND (CAST(:task_id AS TEXT) IS NULL OR r.task_id = :task_id)
+    AND (CAST(:project_id AS TEXT) IS NULL OR r.project_id = :project_id)
+    AND (CAST(:phase AS TEXT) IS NULL OR r.phase = :phase)
+    AND (CAST(:principal AS TEXT) IS NULL OR r.principal = :principal)
+ORDER BY r.seq LIMIT :limit
+
+-- name: hashes_from
+SELECT seq, hash FROM receipts WHERE seq >= :first AND seq < tenure_horizon() ORDER BY seq LIMIT :limit
+
+-- == locks that a single writer has anyway ==
+
+-- Edges of one project are added one after the other. A task that has none is added beside others, but not beside edges,
+-- one of which may wait for its name.
+-- name: lock_edges
+SELECT pg_advisory_xact_lock(hashtextextended('edges ' || CAST(:project_id AS TEXT), 0))
+
+-- name: lock_names
+SELECT pg_advisory_xact_lock_shared(hashtextextended('edges ' || CAST(:project_id AS TEXT), 0))
+
+-- name: lock_edges_of
+SELECT pg_advisory_xact_lock(hashtextextended('edges ' || t.project_id, 0)) FROM tasks t
+WHERE t.task_id = :task_id AND (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id)
+
+-- name: lock_upstream
+SELECT n.key FROM tasks n
+WHERE n.task_id = :needs AND n.project_id IN (
+    SELECT t.project_id FROM tasks t
+    WHERE t.task_id = :task_id AND (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id))
+ORDER BY n.key FOR SHARE
+
+-- A request and its retry: the second finds what the first made.
+-- name: lock_request
+SELECT pg_advisory_xact_lock(hashtextextended(
+    'request ' || CAST(:project_id AS TEXT) || ' ' || :agent_id || ' ' || :verb || ' ' || :key, 0))
+
+-- name: lock_agent
+SELECT pg_advisory_xact_lock(hashtextextended('agent ' || CAST(:agent_id AS TEXT), 0))
+
+-- Messages to one recipient are numbered in the order in which they can be read.
+-- name: lock_inbox
+SELECT pg_advisory_xact_lock(hashtextextended('inbox ' || CAST(:recipient AS TEXT), 0))
+
+-- name: lock_seals
+SELECT pg_advisory_xact_lock(hashtextextended('seals', 0))
+
+-- name: lock_settings
+SELECT pg_advisory_xact_lock(hashtextextended('settings', 0))
+
+-- == written at once by two, kept once ==
+
+-- name: add_requirement_set
+INSERT INTO requirement_sets (project_id, requires) VALUES (:project_id, :requires)
+ON CONFLICT (project_id, requires) DO NOTHING
+
+-- == as a write transaction reads: with the locks that a decision needs ==
+
+-- The task first, then the lease.
+-- name: lease_by_id_locked
+WITH held AS MATERIALIZED (
+    SELECT t.key FROM tasks t WHERE t.key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id)
+    FOR NO KEY UPDATE)
+SELECT {lease_row} FROM held JOIN leases l ON l.task_key = held.key LEFT JOIN servers s ON s.server_id = l.server_id
+WHERE l.lease_id = :lease_id FOR NO KEY UPDATE OF l

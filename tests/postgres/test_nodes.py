@@ -1,0 +1,192 @@
+"""Many nodes: work added through one wakes polls of another, kills lose nothing, a node cut off does no harm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import psycopg
+import pytest
+
+from tenure.engine import claims, recovery, tasks, touch
+from tenure.store.postgres import PostgresStore
+from tenure.store.postgres_runner import PostgresRunner
+from tests.http.serving import TENURE, Api, must
+from tests.http.test_lease import polls
+from tests.postgres.fleet import Nodes, soak
+from tests.postgres.proxy import Proxy
+from tests.postgres.support import ProbedPostgres, empty_url, shared_cluster
+from tests.support import add, join, ok, refused, take
+
+WAKES_WITHIN_S = 0.1
+ROUNDS = 9
+
+
+@pytest.fixture
+def url() -> str:
+    cluster = shared_cluster()
+    return cluster.url(cluster.new_database())
+
+
+@pytest.fixture
+def nodes(url: str, tmp_path: Path) -> Iterator[Nodes]:
+    made = Nodes(url, tmp_path, 2)
+    yield made
+    made.end()
+
+
+def test_poll_on_one_node_wakes_for_work_added_through_another(nodes: Nodes) -> None:
+    one, other = nodes.servers
+    with Api(one) as here, Api(other) as there:
+        delays = []
+        for number in range(ROUNDS):
+            answered: list[float] = []
+
+            def wait(number: int = number, answered: list[float] = answered) -> None:
+                must(there.poll(f"worker.{number}", wait=30))
+                answered.append(time.monotonic())
+
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            with Api(other) as looking:
+                while not polls(looking):
+                    pass
+            here.add(task_id=f"T-{number}")
+            added = time.monotonic()
+            waiting.join(30)
+            delays.append(answered[0] - added)
+        assert median(delays) < WAKES_WITHIN_S, delays
+
+
+def test_poll_wakes_for_work_added_on_the_command_line(nodes: Nodes, url: str) -> None:
+    with Api(nodes.servers[0]) as here:
+        found: list[dict[str, object]] = []
+        waiting = threading.Thread(target=lambda: found.append(must(here.poll(wait=60))))
+        waiting.start()
+        with Api(nodes.servers[0]) as looking:
+            while not polls(looking):
+                pass
+        subprocess.run([TENURE, "task", "add", "From afar", "--store", url], check=True, capture_output=True)
+        waiting.join(60)
+        assert found
+
+
+def test_events_of_every_node_are_seen_on_every_node(nodes: Nodes) -> None:
+    one, other = nodes.servers
+    with Api(one) as here, Api(other) as there:
+        stream = there.events(0, task_id="T-1")
+        here.add(task_id="T-1")
+        assert next(stream)["kind"] == "task_added"
+        stream.close()  # type: ignore[attr-defined]
+
+
+def test_command_line_on_postgresql_is_the_same(url: str) -> None:
+    def tenure(*words: str) -> dict[str, object]:
+        done = subprocess.run([TENURE, *words, "--store", url, "--json"], check=True, capture_output=True, text=True)
+        answer: dict[str, object] = json.loads(done.stdout)
+        return answer
+
+    tenure("init")
+    tenure("task", "add", "Parse", "--id", "F001")
+    tenure("task", "claim", "F001", "--agent", "A1")
+    tenure("touch", "--agent", "A1")
+    tenure("task", "done", "F001", "--agent", "A1")
+    assert "done" in json.dumps(tenure("task", "show", "F001"))
+
+
+def test_fleet_on_nodes_that_are_killed_loses_nothing(url: str, tmp_path: Path) -> None:
+    """`make soak-postgres` runs many times as many."""
+    found = asyncio.run(soak(url, tmp_path, tasks=150, workers=12, nodes=3, kills=2, seed=7))
+    assert found["broken"] > 0
+
+
+# -- the runner -------------------------------------------------------------------------------------------------------
+
+
+def test_runner_without_its_listener_goes_on_looking() -> None:
+    store = PostgresStore(empty_url())
+    told = threading.Event()
+    runner = PostgresRunner(store, written_elsewhere=told.set)
+    try:
+        runner.write(lambda tx: tasks.add_task.body(tx, title="t")).result(30)
+        with psycopg.connect(store.url, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+            )
+        told.clear()
+        assert told.wait(30)
+        told.clear()
+        other = PostgresStore(store.url)
+        add(other, "T1")
+        assert told.wait(30)
+        other.close()
+    finally:
+        runner.close()
+        store.close()
+
+
+def test_runner_refuses_beyond_its_bound_and_after_its_end() -> None:
+    from tenure.store.store import StoreFault
+
+    store = PostgresStore(empty_url())
+    runner = PostgresRunner(store, connections=1, waiting_max=2)
+    held = threading.Event()
+    first = runner.write(lambda tx: held.wait(30))
+    while runner.waiting:
+        pass
+    waiting = [runner.write(lambda tx: 1) for _ in range(2)]
+    with pytest.raises(StoreFault) as raised:
+        runner.write(lambda tx: 1)
+    assert raised.value.refusal.code == "overloaded"
+    held.set()
+    assert first.result(30) is True
+    assert [future.result(30) for future in waiting] == [1, 1]
+    runner.close()
+    with pytest.raises(StoreFault):
+        runner.write(lambda tx: 1)
+    store.close()
+
+
+# -- a node that is cut off -------------------------------------------------------------------------------------------
+
+
+def test_node_that_is_cut_off_is_judged_by_the_databases_clock_and_refused_when_it_heals() -> None:
+    """Its agent goes on working behind the partition; the others take the task over, and its late word is refused."""
+    here = ProbedPostgres(empty_url())
+    parts = psycopg.conninfo.conninfo_to_dict(here.url)
+    proxy = Proxy(int(str(parts["port"])))
+    there = PostgresStore(f"postgresql://tenure@127.0.0.1:{proxy.port}/{parts['dbname']}", busy_timeout_s=60)
+    try:
+        add(here)
+        join(there, "A1")
+        lease = ok(claims.claim(there, task_id="F001", agent_id="A1", profile="cli", ttl_s=1)).lease
+        proxy.stop_forwarding()
+        answers: list[object] = []
+        renewing = threading.Thread(target=lambda: answers.append(touch.touch(there, agent_id="A1")))
+        renewing.start()
+        give_up_at = time.monotonic() + 30
+        while not ok(recovery.advance(here)).recovered:
+            assert time.monotonic() < give_up_at
+            time.sleep(0.05)
+        taken = take(here, "A2", profile="cli")
+        assert taken.token > lease.token
+        proxy.heal()
+        renewing.join(60)
+        touched = answers[0]
+        assert isinstance(touched, touch.Touched)
+        assert touched.leases == ()
+        assert touched.lost is not None
+        from tenure.engine import endings
+
+        refused(endings.complete(there, lease_id=lease.lease_id), "lease_lost")
+    finally:
+        proxy.close()
+        there.close()
+        here.close()

@@ -1,0 +1,228 @@
+"""The store on PostgreSQL itself: lost connections, commits in doubt, migrations, addresses, faults."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from tenure import app
+from tenure.core.errors import Refused
+from tenure.engine import claims, observe, receipts, tasks
+from tenure.store import postgres_schema
+from tenure.store.postgres import PostgresStore
+from tenure.store.store import StoreFault
+from tests.postgres.proxy import Proxy
+from tests.postgres.support import ProbedPostgres, empty_url, shared_cluster
+from tests.support import add, ok, refused, take
+
+
+@pytest.fixture
+def store() -> Iterator[ProbedPostgres]:
+    opened = ProbedPostgres(empty_url())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def proxy(store: ProbedPostgres) -> Iterator[Proxy]:
+    port = psycopg.conninfo.conninfo_to_dict(store.url).get("port")
+    made = Proxy(int(port or 5432))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def far(store: ProbedPostgres, proxy: Proxy) -> Iterator[PostgresStore]:
+    """The same store, over a network that can fail."""
+    parts = psycopg.conninfo.conninfo_to_dict(store.url)
+    opened = PostgresStore(f"postgresql://tenure@127.0.0.1:{proxy.port}/{parts['dbname']}")
+    yield opened
+    opened.close()
+
+
+# -- connections ------------------------------------------------------------------------------------------------------
+
+
+def test_verb_on_a_connection_that_was_cut_is_run_on_another(
+    store: ProbedPostgres, proxy: Proxy, far: PostgresStore
+) -> None:
+    ok(tasks.add_task(far, task_id="T1", title="t"))
+    proxy.hang_up()
+    ok(tasks.add_task(far, task_id="T2", title="t"))
+    assert len(ok(observe.list_tasks(store))) == 2
+
+
+def test_commit_whose_answer_is_lost_is_found_to_have_taken_place(
+    store: ProbedPostgres, proxy: Proxy, far: PostgresStore
+) -> None:
+    add(store, "T1")
+    add(store, "T2")
+    proxy.lose_answer = True
+    given = ok(claims.claim_next(far, agent_id="A1"))
+    assert proxy.lost == 1
+    assert given.task.task_id == "T1"
+    # Run again it would have taken the other task too.
+    assert [lease.lease_id for lease in ok(claims.leases_of(store, agent_id="A1"))] == [given.lease.lease_id]
+    assert ok(receipts.verify(store)).receipts == 1
+
+
+def test_commit_that_never_arrived_is_run_again(store: ProbedPostgres, proxy: Proxy, far: PostgresStore) -> None:
+    add(store, "T1")
+    proxy.lose_commit = True
+    given = ok(claims.claim_next(far, agent_id="A1"))
+    assert proxy.lost == 1
+    assert [lease.lease_id for lease in ok(claims.leases_of(store, agent_id="A1"))] == [given.lease.lease_id]
+    assert ok(receipts.verify(store)).receipts == 1
+
+
+def test_verb_without_a_server_is_refused_when_its_patience_is_over(store: ProbedPostgres, proxy: Proxy) -> None:
+    parts = psycopg.conninfo.conninfo_to_dict(store.url)
+    url = f"postgresql://tenure@127.0.0.1:{proxy.port}/{parts['dbname']}"
+    impatient = PostgresStore(url, busy_timeout_s=0.3)
+    proxy.close()
+    refused(tasks.add_task(impatient, title="t"), "store_unavailable")
+    refused(observe.list_tasks(impatient), "store_unavailable")
+    impatient.close()
+
+
+def test_backend_terminated_in_the_middle_of_a_verb_runs_it_again(store: ProbedPostgres) -> None:
+    other, tries = store.clone(), []
+
+    def body(tx: object) -> None:
+        tries.append(1)
+        pid = store._connected().info.backend_pid
+        tasks.add_task.body(tx, task_id="T1", title="t")  # type: ignore[arg-type]
+        if len(tries) == 1:
+            other.connection.execute(f"SELECT pg_terminate_backend({pid})")
+
+    store.run(body)
+    assert len(tries) == 2
+    assert len(ok(observe.list_tasks(other))) == 1
+    other.close()
+
+
+# -- the schema -------------------------------------------------------------------------------------------------------
+
+
+def test_open_a_new_database_by_eight_at_once_migrates_it_once() -> None:
+    cluster = shared_cluster()
+    url = cluster.url(cluster.new_database())
+    meeting = threading.Barrier(8)
+
+    def open_it(number: int) -> str:
+        meeting.wait(30)
+        opened = PostgresStore(url)
+        answer = tasks.add_task(opened, task_id=f"T{number}", title="t")
+        opened.close()
+        return answer.code if isinstance(answer, Refused) else "added"
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(open_it, range(8))) == ["added"] * 8
+
+
+def test_open_without_create_where_there_is_no_store_is_refused() -> None:
+    cluster = shared_cluster()
+    with pytest.raises(StoreFault) as raised:
+        PostgresStore(cluster.url(cluster.new_database()), create=False)
+    assert raised.value.refusal.code == "store_unavailable"
+
+
+def test_open_a_database_of_another_program_is_refused_and_leaves_it_alone() -> None:
+    cluster = shared_cluster()
+    name = cluster.new_database()
+    cluster.execute("CREATE TABLE tasks (mine text)", name)
+    with pytest.raises(StoreFault) as raised:
+        PostgresStore(cluster.url(name))
+    assert raised.value.refusal.code == "store_foreign"
+    assert cluster.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name) == [("tasks",)]
+
+
+def test_open_a_newer_store_is_allowed_unless_it_says_otherwise(store: ProbedPostgres) -> None:
+    store.connection.execute("UPDATE meta SET value = '999' WHERE key = 'schema_version'")
+    PostgresStore(store.url).close()
+    store.connection.execute("UPDATE meta SET value = '999' WHERE key = 'oldest_writer'")
+    with pytest.raises(StoreFault) as raised:
+        PostgresStore(store.url)
+    assert raised.value.refusal.code == "store_newer"
+
+
+def test_queries_are_all_sound(store: ProbedPostgres) -> None:
+    """Every query is prepared as a look and as a write transaction asks it: the database checks names and types."""
+    import re
+
+    connection = store._connected()
+    for found in (postgres_schema.reading(), postgres_schema.deciding()):
+        for name, text in found.items():
+            names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
+            numbered = re.sub(r"%\((\w+)\)s", lambda match: f"${names.index(match[1]) + 1}", text).replace("%%", "%")  # noqa: B023
+            try:
+                connection.execute(f"PREPARE sound AS {numbered}".encode(), prepare=False)
+            except psycopg.Error as error:
+                raise AssertionError(f"{name}: {error}") from error
+            connection.execute("DEALLOCATE sound")
+
+
+def test_numbers_restored_into_a_younger_cluster_go_on_above_the_old_ones(store: ProbedPostgres) -> None:
+    add(store, "OLD")
+    store.connection.execute("UPDATE events SET seq = seq + 1000000000000")
+    assert store.lift_numbers()
+    assert not store.lift_numbers(), "once is enough"
+    old = ok(observe.events(store))[-1].seq
+    add(store, "NEW")
+    assert [event.task_id for event in ok(observe.events(store, after=old))] == ["NEW"]
+
+
+# -- addresses --------------------------------------------------------------------------------------------------------
+
+
+def test_open_store_by_an_address_opens_postgresql(store: ProbedPostgres) -> None:
+    for url in (store.url, store.url.replace("postgresql://", "postgres://")):
+        opened = ok(app.open_store(None, environ={"TENURE_STORE": url}))
+        assert isinstance(opened, PostgresStore)
+        opened.close()
+
+
+def test_path_never_shows_a_password(store: ProbedPostgres) -> None:
+    parts = psycopg.conninfo.conninfo_to_dict(store.url)
+    secret = f"postgresql://tenure:hunter2@127.0.0.1:{parts['port']}/{parts['dbname']}"
+    opened = PostgresStore(secret)
+    assert "hunter2" not in opened.path
+    opened.close()
+    closed = secret.replace(f":{parts['port']}/", ":1/")
+    refusal = refused(app.open_store(closed, environ={}, busy_timeout_s=0.1), "store_unavailable")
+    assert "hunter2" not in f"{refusal.message} {refusal.facts}"
+
+
+def test_address_that_cannot_be_read_is_refused() -> None:
+    refused(app.open_store("postgresql://[nonsense", environ={}), "store_unavailable")
+    refused(app.open_store("mysql://host/db", environ={}), "store_unavailable")
+
+
+def test_address_of_several_hosts_finds_the_one_that_takes_writes(store: ProbedPostgres) -> None:
+    parts = psycopg.conninfo.conninfo_to_dict(store.url)
+    opened = PostgresStore(f"postgresql://tenure@127.0.0.1:1,127.0.0.1:{parts['port']}/{parts['dbname']}")
+    add(opened, "T1")
+    opened.close()
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_lock_held_too_long_is_store_busy(store: ProbedPostgres) -> None:
+    add(store)
+    with psycopg.connect(store.url) as holder:
+        holder.execute("SELECT * FROM tasks FOR UPDATE")
+        store._connected().execute("SET lock_timeout = '50ms'")
+        refused(claims.claim(store, task_id="F001", agent_id="A1"), "store_busy")
+        holder.rollback()
+    take(store, "A1", profile="cli")
+
+
+def test_clock_is_the_databases(store: ProbedPostgres) -> None:
+    before = store.time_ms()
+    now = store.run(lambda tx: tx.now_ms)
+    assert before <= now <= store.time_ms()

@@ -1,0 +1,377 @@
+"""The races that the lock order prevents, each with its interleaving made certain, and fleets that race at random."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tenure.clock import ManualClock
+from tenure.core.errors import Refused
+from tenure.engine import agents, claims, dependencies, endings, notes, observe, receipts, recovery, tasks, touch
+from tests.postgres.races import Aside, Gate, await_blocked
+from tests.postgres.support import ProbedPostgres, empty_url
+from tests.support import add, join, ok, refused, take
+
+
+@pytest.fixture
+def connect(clock: ManualClock) -> Iterator[Callable[[], ProbedPostgres]]:
+    url = empty_url()
+    opened: list[ProbedPostgres] = []
+
+    def connection() -> ProbedPostgres:
+        opened.append(ProbedPostgres(url, clock=clock))
+        return opened[-1]
+
+    yield connection
+    for store in opened:
+        store.close()
+
+
+Connect = Callable[[], ProbedPostgres]
+
+
+def body(verb: Any, **arguments: Any) -> Callable[[Any], Any]:
+    return lambda tx: verb.body(tx, **arguments)
+
+
+def unmet(store: ProbedPostgres, task_id: str) -> int:
+    return ok(observe.show_task(store, task_id=task_id)).view.task.unmet
+
+
+# -- dependencies -----------------------------------------------------------------------------------------------------
+
+
+def test_add_dependency_while_its_upstream_completes_counts_right(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "UP")
+    add(one, "DOWN")
+    take(one, "A1", "UP", "cli")
+    completing = Gate(one, body(endings.complete, task_id="UP", agent_id="A1"))
+    adding = Aside(lambda: dependencies.add_dependency(other, task_id="DOWN", needs="UP"))
+    await_blocked(other.url)
+    completing.let_go()
+    ok(adding.wait())
+    assert unmet(one, "DOWN") == 0
+    assert one.integrity_faults() == []
+
+
+def test_complete_while_a_dependant_is_added_unlocks_it(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "UP")
+    add(one, "DOWN")
+    take(one, "A1", "UP", "cli")
+    adding = Gate(other, body(dependencies.add_dependency, task_id="DOWN", needs="UP"))
+    completing = Aside(lambda: endings.complete(one, task_id="UP", agent_id="A1"))
+    await_blocked(one.url)
+    adding.let_go()
+    assert ok(completing.wait()).unlocked == ("DOWN",)
+    assert unmet(one, "DOWN") == 0
+
+
+def test_remove_dependency_while_its_upstream_completes_counts_once(connect: Connect) -> None:
+    one, other = connect(), connect()
+    for name in ("UP", "UP2"):
+        add(one, name)
+    add(one, "DOWN", after=["UP", "UP2"])
+    take(one, "A1", "UP", "cli")
+    completing = Gate(one, body(endings.complete, task_id="UP", agent_id="A1"))
+    removing = Aside(lambda: dependencies.remove_dependency(other, task_id="DOWN", needs="UP"))
+    await_blocked(other.url)
+    completing.let_go()
+    ok(removing.wait())
+    assert unmet(one, "DOWN") == 1
+    assert one.integrity_faults() == []
+
+
+def test_complete_while_a_dependant_lets_go_of_it_counts_once(connect: Connect) -> None:
+    one, other = connect(), connect()
+    for name in ("UP", "UP2"):
+        add(one, name)
+    add(one, "DOWN", after=["UP", "UP2"])
+    take(one, "A1", "UP", "cli")
+    removing = Gate(other, body(dependencies.remove_dependency, task_id="DOWN", needs="UP"))
+    completing = Aside(lambda: endings.complete(one, task_id="UP", agent_id="A1"))
+    await_blocked(one.url)
+    removing.let_go()
+    ok(completing.wait())
+    assert unmet(one, "DOWN") == 1
+    assert one.integrity_faults() == []
+
+
+def test_complete_two_with_common_dependants_at_once_unlocks_each_once(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "L")
+    add(one, "R")
+    for number in range(20):
+        add(one, f"D{number}", after=["L", "R"] if number % 2 else ["R", "L"])
+    take(one, "A1", "L", "cli")
+    take(one, "A2", "R", "cli")
+    left = Gate(one, body(endings.complete, task_id="L", agent_id="A1"))
+    right = Aside(lambda: endings.complete(other, task_id="R", agent_id="A2"))
+    await_blocked(other.url)
+    assert left.let_go().unlocked == ()
+    assert len(ok(right.wait()).unlocked) == 20
+    assert one.integrity_faults() == []
+
+
+def test_add_dependency_in_both_directions_at_once_refuses_one_as_a_cycle(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "A")
+    add(one, "B")
+    first = Gate(one, body(dependencies.add_dependency, task_id="A", needs="B"))
+    second = Aside(lambda: dependencies.add_dependency(other, task_id="B", needs="A"))
+    await_blocked(other.url)
+    first.let_go()
+    refused(second.wait(), "cycle")
+    assert [edge.task_id for edge in ok(dependencies.graph(one))] == ["A"]
+
+
+def test_add_dependencies_far_apart_at_once_refuses_the_one_that_closes_a_cycle(connect: Connect) -> None:
+    """No task is common to the two; only together with older edges do they make a cycle."""
+    one, other = connect(), connect()
+    add(one, "A")
+    add(one, "C")
+    add(one, "B", after=["C"])
+    add(one, "D", after=["A"])
+    first = Gate(one, body(dependencies.add_dependency, task_id="A", needs="B"))
+    second = Aside(lambda: dependencies.add_dependency(other, task_id="C", needs="D"))
+    await_blocked(other.url)
+    first.let_go()
+    refused(second.wait(), "cycle")
+
+
+def test_add_task_after_one_that_completes_meanwhile_is_ready(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "UP")
+    take(one, "A1", "UP", "cli")
+    completing = Gate(one, body(endings.complete, task_id="UP", agent_id="A1"))
+    adding = Aside(lambda: tasks.add_task(other, task_id="DOWN", title="t", after=["UP"]))
+    await_blocked(other.url)
+    completing.let_go()
+    ok(adding.wait())
+    assert unmet(one, "DOWN") == 0
+    assert one.integrity_faults() == []
+
+
+def test_add_task_while_an_edge_to_its_name_is_added_resolves_it(connect: Connect) -> None:
+    one, other = connect(), connect()
+    first = Gate(one, body(tasks.add_task, task_id="DOWN", title="t", after=["UP"], allow_missing=True))
+    second = Aside(lambda: tasks.add_task(other, task_id="UP", title="t"))
+    await_blocked(other.url)
+    first.let_go()
+    ok(second.wait())
+    assert [edge.missing for edge in ok(dependencies.graph(one))] == [False]
+    take(one, "A1", "UP", "cli")
+    assert ok(endings.complete(one, task_id="UP", agent_id="A1")).unlocked == ("DOWN",)
+
+
+# -- leases -----------------------------------------------------------------------------------------------------------
+
+
+def test_touch_that_waited_for_a_lock_is_judged_by_the_time_it_got_it(connect: Connect, clock: ManualClock) -> None:
+    """While it waits, its lease runs out: it must not be extended from a time before that."""
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    lease = take(one, "A1", profile="cli")
+    # Somebody writes the same lease and takes very long.
+    slow = Gate(one, lambda tx: tx.all("unended_of_agent", agent_id="A1"))
+    touching = Aside(lambda: touch.touch(other, agent_id="A1"))
+    await_blocked(other.url)
+    clock.advance(lease.term_ms / 1000 + 1)
+    slow.let_go()
+    answer = ok(touching.wait())
+    assert answer.leases == ()
+    assert answer.lost is not None
+
+
+def test_artifacts_logged_at_once_are_both_counted(connect: Connect) -> None:
+    """The task is read and written whole: whoever decides on it must hold it from its first read."""
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    take(one, "A1", profile="cli")
+    about = {"task_id": "F001", "agent_id": "A1", "content": "text"}
+    first = Gate(one, body(notes.log_artifact, filename="a.md", **about))
+    second = Aside(lambda: notes.log_artifact(other, filename="b.md", **about))  # type: ignore[arg-type]
+    await_blocked(other.url)
+    first.let_go()
+    ok(second.wait())
+    assert ok(observe.show_task(one, task_id="F001")).view.task.artifact_count == 2
+
+
+def test_recovery_while_the_holder_touches_finds_it_alive(connect: Connect, clock: ManualClock) -> None:
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    lease = take(one, "A1", profile="cli")
+    clock.advance(lease.term_ms / 1000 - 1)
+    touching = Gate(one, body(touch.touch, agent_id="A1"))
+    clock.advance(2)
+    claiming = Aside(lambda: claims.claim(other, task_id="F001", agent_id="A2"))
+    await_blocked(other.url)
+    assert touching.let_go().leases
+    refused(claiming.wait(), "already_claimed")
+
+
+def test_recover_from_two_nodes_at_once_happens_once(connect: Connect, clock: ManualClock) -> None:
+    one, other = connect(), connect()
+    for number in range(10):
+        add(one, f"T{number}")
+        take(one, f"A{number}", f"T{number}", "cli")
+    clock.advance(3_600)
+    first = Gate(one, body(recovery.advance, limit=4))
+    # The others are passed over, not waited for.
+    assert ok(recovery.advance(other, limit=10)).recovered == 6
+    assert first.let_go().recovered == 4
+    assert ok(recovery.advance(one)).recovered == 0
+    assert ok(observe.statistics(one)).recoveries == 10
+
+
+def test_claim_next_beside_another_takes_the_next_without_waiting(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "T1")
+    add(one, "T2")
+    first = Gate(one, body(claims.claim_next, agent_id="A1"))
+    assert ok(claims.claim_next(other, agent_id="A2")).task.task_id == "T2"
+    assert first.let_go().task.task_id == "T1"
+
+
+def test_claim_next_tries_every_capability_set_before_it_finds_nothing(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "T1", requires=["gpu"])
+    add(one, "T2")
+    first = Gate(one, body(claims.claim_next, agent_id="A1", capabilities=["gpu"]))
+    assert ok(claims.claim_next(other, agent_id="A2", capabilities=["gpu"])).task.task_id == "T2"
+    assert first.let_go().task.task_id == "T1"
+
+
+def test_claim_retried_while_its_first_try_is_under_way_gets_the_same_lease(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "T1")
+    add(one, "T2")
+    first = Gate(one, body(claims.claim_next, agent_id="A1", idempotency_key="k"))
+    again = Aside(lambda: claims.claim_next(other, agent_id="A1", idempotency_key="k"))
+    await_blocked(other.url)
+    made = first.let_go()
+    found = ok(again.wait())
+    assert found.lease.lease_id == made.lease.lease_id
+    assert found.resumed
+
+
+def test_register_twice_at_once_begins_two_incarnations(connect: Connect) -> None:
+    one, other = connect(), connect()
+    first = Gate(one, body(agents.register, agent_id="A1"))
+    second = Aside(lambda: agents.register(other, agent_id="A1"))
+    await_blocked(other.url)
+    assert [first.let_go().incarnation, ok(second.wait()).incarnation] == [1, 2]
+
+
+def test_add_task_of_one_name_twice_at_once_refuses_one(connect: Connect) -> None:
+    one, other = connect(), connect()
+    first = Gate(one, body(tasks.add_task, task_id="T1", title="t"))
+    second = Aside(lambda: tasks.add_task(other, task_id="T1", title="t"))
+    await_blocked(other.url)
+    first.let_go()
+    refused(second.wait(), "task_exists")
+
+
+# -- what is read on from a cursor ------------------------------------------------------------------------------------
+
+
+def test_events_resumed_across_commits_out_of_order_misses_none(connect: Connect) -> None:
+    one, two, reader = connect(), connect(), connect()
+    add(one, "BEFORE")
+    seen = [event.task_id for event in ok(observe.events(reader))]
+    slow = Gate(one, body(tasks.add_task, task_id="SLOW", title="t"))
+    add(two, "QUICK")
+    after = max(event.seq for event in ok(observe.events(reader)))
+    seen += [event.task_id for event in ok(observe.events(reader)) if event.task_id not in seen]
+    slow.let_go()
+    seen += [event.task_id for event in ok(observe.events(reader, after=after))]
+    assert sorted(name for name in seen if name) == ["BEFORE", "QUICK", "SLOW"]
+
+
+def test_seal_beside_an_open_transaction_leaves_no_hole(connect: Connect) -> None:
+    one, two, three = connect(), connect(), connect()
+    add(one, "SLOW")
+    add(one, "QUICK")
+    slow = Gate(one, body(claims.claim, task_id="SLOW", agent_id="A1"))
+    take(two, "A2", "QUICK", "cli")
+    ok(receipts.seal(three))
+    slow.let_go()
+    ok(receipts.seal(three))
+    checked = ok(receipts.verify(three))
+    assert (checked.receipts, checked.unsealed, checked.faults) == (2, 0, ())
+
+
+def test_seal_twice_at_once_seals_once(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one)
+    take(one, "A1", profile="cli")
+    first = Gate(one, body(receipts.seal))
+    second = Aside(lambda: receipts.seal(other))
+    await_blocked(other.url)
+    assert first.let_go().receipts == 1
+    assert ok(second.wait()).receipts == 0
+    assert ok(receipts.verify(one)).faults == ()
+
+
+def test_messages_to_one_agent_from_two_are_read_both(connect: Connect) -> None:
+    one, other, reader = connect(), connect(), connect()
+    join(one, "A1")
+    slow = Gate(one, body(notes.send_message, sender="B", to="A1", text="first"))
+    second = Aside(lambda: notes.send_message(other, sender="C", to="A1", text="second"))
+    await_blocked(other.url)
+    assert ok(notes.inbox(reader, agent_id="A1")) == ()
+    slow.let_go()
+    ok(second.wait())
+    assert [message.text for message in ok(notes.inbox(reader, agent_id="A1"))] == ["first", "second"]
+
+
+# -- at random --------------------------------------------------------------------------------------------------------
+
+
+def test_fleet_of_threads_on_a_graph_completes_each_task_once(connect: Connect) -> None:
+    """Claims, completions of common dependencies, touches and recoveries, all at once: nothing raises, counts hold."""
+    graph: list[dict[str, Any]] = []
+    for layer in range(6):
+        for number in range(8):
+            after = [f"L{layer - 1}-{n}" for n in range(8) if (n + number) % 2] if layer else []
+            graph.append({"task_id": f"L{layer}-{number}", "title": "t", "after": after})
+    first = connect()
+    ok(tasks.add_tasks(first, tasks=graph))
+    done: Counter[str] = Counter()
+    failures: list[object] = []
+    counting = threading.Lock()
+
+    def work(store: ProbedPostgres, name: str) -> None:
+        try:
+            while sum(done.values()) < len(graph):
+                given = claims.claim_next(store, agent_id=name)
+                if isinstance(given, Refused):
+                    assert given.code == "nothing_ready", given
+                    continue
+                ok(touch.touch(store, agent_id=name))
+                ok(recovery.advance(store))
+                ok(endings.complete(store, lease_id=given.lease.lease_id))
+                with counting:
+                    done[given.task.task_id] += 1
+        except BaseException as error:
+            failures.append(error)
+            done["failed"] = len(graph)
+            raise
+
+    threads = [threading.Thread(target=work, args=(connect(), f"A{n}")) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert failures == []
+    assert done == Counter(task["task_id"] for task in graph)
+    assert first.integrity_faults() == []
+    assert ok(receipts.verify(first)).faults == ()

@@ -1,0 +1,59 @@
+"""How many round trips a verb takes on PostgreSQL. A pin that has to be raised is a change of cost, made on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tenure.engine import claims, endings, liveness, recovery, tasks, touch
+from tenure.store import postgres_transaction
+from tests.postgres.support import ProbedPostgres, empty_url
+from tests.support import add, join, ok, take
+
+Act = Callable[[ProbedPostgres, str], Any]
+
+PINS: dict[str, tuple[int, Act]] = {
+    "claim_next": (3, lambda s, lease: claims.claim_next(s, agent_id="A2")),
+    "offer": (2, lambda s, lease: claims.offer(s, agent_id="A2")),
+    "claim": (8, lambda s, lease: claims.claim(s, task_id="F003", agent_id="A2")),
+    "complete": (5, lambda s, lease: endings.complete(s, lease_id=lease)),
+    "heartbeat": (3, lambda s, lease: liveness.renew(s, lease_id=lease)),
+    "touch": (3, lambda s, lease: touch.touch(s, agent_id="A1")),
+    "add_task": (4, lambda s, lease: tasks.add_task(s, task_id="NEW", title="t")),
+    "advance": (4, lambda s, lease: recovery.advance(s)),
+}
+
+
+@pytest.fixture
+def store() -> Iterator[ProbedPostgres]:
+    opened = ProbedPostgres(empty_url())
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("name", PINS)
+def test_verb_takes_no_more_round_trips_than_its_pin(
+    name: str, store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for agent_id in ("A1", "A2"):
+        join(store, agent_id)
+    add(store, "F001")
+    add(store, "F002")
+    lease = take(store, "A1", "F001", "cli")
+    # An agent's first claim takes more: it is not known yet what it may be given.
+    add(store, "F000")
+    ok(endings.complete(store, lease_id=ok(claims.claim_next(store, agent_id="A2")).lease.lease_id))
+    add(store, "F003")
+    trips: list[int] = []
+    send = postgres_transaction._send
+
+    def counted(connection: Any, statements: Any) -> Any:
+        trips.append(len(statements))
+        return send(connection, statements)
+
+    monkeypatch.setattr(postgres_transaction, "_send", counted)
+    most, act = PINS[name]
+    ok(act(store, lease.lease_id))
+    assert len(trips) <= most, trips
