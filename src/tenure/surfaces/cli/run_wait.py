@@ -17,8 +17,7 @@ from tenure.links.sweep import bury_the_dead
 if TYPE_CHECKING:
     from typing import Any
 
-    from tenure.store.store import Store
-    from tenure.store.store import Transaction
+    from tenure.store.store import Store, Transaction
 
 LOOK_EVERY_S = 0.1
 SWEEP_EVERY_S = 0.5
