@@ -112,7 +112,16 @@ def test_doctor_of_a_healthy_store_checks_everything(desk: Desk) -> None:
     desk.ok("task", "add", "Title", "--id", "F001")
     data = desk.data("doctor")
     checks = [finding["check"] for finding in data["findings"]]
-    assert checks == ["store", "integrity", "clock", "recovery", "worktrees", "ledger", "designs", "gridlock in default"]
+    assert checks == [
+        "store",
+        "integrity",
+        "clock",
+        "recovery",
+        "worktrees",
+        "ledger",
+        "designs",
+        "gridlock in default",
+    ]
     assert f"schema {SCHEMA_VERSION}" in desk.ok("doctor").out
 
 
