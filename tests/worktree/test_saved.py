@@ -112,6 +112,19 @@ def test_apply_beside_somebodys_own_changes_keeps_them(clean: Path) -> None:
     assert (clean / "new").read_text() == "new\n"
 
 
+def test_apply_a_staged_rename_keeps_the_line_endings_of_the_file(tmp_path: Path) -> None:
+    source = committed(tmp_path / "windows", a="one\n", **{".gitattributes": "* text=auto eol=crlf\n"})
+    git(source, "rm", "--quiet", "-r", "--cached", ".")
+    git(source, "reset", "--hard", "--quiet")
+    assert (source / "a").read_bytes() == b"one\r\n"
+    clean = tmp_path / "other"
+    git(source, "worktree", "add", "--quiet", "--detach", str(clean))
+    git(source, "mv", "a", "b")
+    ok(rescue.save(str(source), task_id="F001", token=7, agent_id="a1"))
+    ok(saved.apply(str(clean), "F001"))
+    assert contents(clean) == contents(source)
+
+
 def test_apply_twice_is_refused(clean: Path) -> None:
     ok(saved.apply(str(clean), "F001"))
     refused(saved.apply(str(clean), "F001"), "worktree_dirty")

@@ -168,9 +168,19 @@ def _take_files(private: Private, index: str, changes: Changes, caps: Caps, left
             taken.append(path)
         elif path not in told:
             left.append((path, why))
-    left += _add(private, index, taken)
+    # What was staged and not changed since is in the index as git converts it; here it stands as the file is.
+    seen = {*told, *changes.changed, *changes.gone, *changes.untracked}
+    staged = [path for path in changes.staged if path not in seen and _is_file(top, path, caps)]
+    _remove(private, index, staged)
+    left += _add(private, index, [*taken, *staged])
     # What is left out and in conflict would keep the tree from being written: it stands as in HEAD.
     _settle_conflicts(private, index)
+
+
+def _is_file(top: str, path: str, caps: Caps) -> bool:
+    """Whether a path is a plain file that may be saved."""
+    full = os.path.join(top, path)
+    return os.path.isfile(full) and not os.path.islink(full) and not withheld(top, path, caps.file_bytes)
 
 
 def _remove(private: Private, index: str, paths: Sequence[str]) -> None:
