@@ -27,6 +27,8 @@ RECORDS: dict[str, tuple[type[Record], str, str, str]] = {
     "message": (model.Message, "m", "", "seq"),
     "event": (model.Event, "e", "", "seq"),
     "receipt": (model.Receipt, "r", "", "seq"),
+    "board": (model.Board, "b", "", ""),
+    "card": (model.BoardCard, "c", "", "key"),
 }
 
 HERE = os.path.join(os.path.dirname(__file__), "sql")
