@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tenure.monitors.loop import Loop
+    from tenure.monitors.loop import Loop, Monitor
     from tenure.store.sqlite import SqliteStore
     from tenure.store.store import Clock
 
@@ -46,15 +46,20 @@ def open_store(
 
 def monitors(store: SqliteStore, environ: Mapping[str, str] | None = None) -> Loop:
     """The monitors of a store, not started, on connections of their own."""
+    from tenure.boards.monitor import BoardLoop
     from tenure.core.settings import SECRETS
     from tenure.gates.beside import LoopWithGate
     from tenure.gates.receiptgate import ReceiptGate
+    from tenure.monitors.gridlock import GridlockMonitor
     from tenure.monitors.recovery import RecoveryMonitor
     from tenure.monitors.upkeep import Upkeep
 
-    own, gates_own = store.clone(), store.clone()
-    token = (os.environ if environ is None else environ).get(SECRETS["receiptgate_token"], "").strip()
+    own, gates_own, boards_own = store.clone(), store.clone(), store.clone()
+    environ = os.environ if environ is None else environ
+    token = environ.get(SECRETS["receiptgate_token"], "").strip()
     gate = ReceiptGate(gates_own, token)
-    loop = LoopWithGate([RecoveryMonitor(own), Upkeep(own)], own.data_version, gate, gates_own.data_version)
-    loop.owned = [own, gates_own]
+    watched: list[Monitor] = [RecoveryMonitor(own), Upkeep(own), GridlockMonitor(own)]
+    loop = LoopWithGate(watched, own.data_version, gate, gates_own.data_version)
+    loop.others = [BoardLoop(boards_own, environ.get(SECRETS["board_token"], "").strip())]
+    loop.owned = [own, gates_own, boards_own]
     return loop

@@ -72,7 +72,7 @@ _CONFIG = inputs.json_object(inputs.INPUTS_MAX)
     kind=inputs.one_of(*KINDS),
     url=inputs.text(2048, one_line=True, required=True),
     board=inputs.text(256, one_line=True, required=True),
-    token=inputs.text(512, one_line=True, required=True),
+    token=inputs.text(512, one_line=True),
     webhook_token=inputs.text(512, one_line=True),
     config=_CONFIG,
 )
@@ -81,7 +81,7 @@ def connect_board(
     *,
     url: str,
     board: str,
-    token: str,
+    token: str = "",
     project_id: str = DEFAULT_PROJECT,
     kind: str = "kanboard",
     webhook_token: str = "",
@@ -162,13 +162,13 @@ def check_assignment_health(tx: Transaction, *, project_id: str = DEFAULT_PROJEC
     if refused is not None:
         return refused
     board = board_of(tx, project_id)
-    held = [Task(**row) for row in tx.all("board_held", project_id=project_id)]
+    held = sum(row["n"] for row in tx.all("count_tasks", project_id=project_id) if row["status"] == "in_progress")
     if board is None:
         # The embedded board is this database: it cannot differ from itself.
         return AssignmentHealth(
             healthy=True,
-            persisted_assignments=len(held),
-            kanban_assigned=len(held),
+            persisted_assignments=held,
+            kanban_assigned=held,
             mismatches=(),
             pending=0,
             parked=0,
@@ -179,7 +179,7 @@ def check_assignment_health(tx: Transaction, *, project_id: str = DEFAULT_PROJEC
     healthy = not found and not counts["parked"] and not board.error
     return AssignmentHealth(
         healthy=healthy,
-        persisted_assignments=len(held),
+        persisted_assignments=held,
         kanban_assigned=on_board,
         mismatches=tuple(found[:MISMATCHES_SHOWN]),
         pending=counts["pending"],

@@ -38,24 +38,33 @@ class LoopWithGate(Loop):
         self._gate = gate
         # Connections that nobody else uses: closed when both loops have ended.
         self.owned: list[SqliteStore] = []
+        # Further loops that wait for others' machines; they start, stop and are looked at with this one.
+        self.others: list[Loop] = []
         self._beside = Loop([gate], gate_data_version)
 
     def start(self) -> None:
         super().start()
-        self._beside.start()
+        for loop in (self._beside, *self.others):
+            loop.start()
 
     def stop(self) -> None:
         """Both finish the tick under way; a request to a gate that hangs is waited for until its time is over."""
         super().stop()
-        self._beside.stop()
+        for loop in (self._beside, *self.others):
+            loop.stop()
         self._gate.close()
         for store in self.owned:
             store.close()
 
     def poke(self) -> None:
         super().poke()
-        self._beside.poke()
+        for loop in (self._beside, *self.others):
+            loop.poke()
+
+    def hint(self, project_id: str, card_id: str) -> None:
+        for loop in self.others:
+            loop.hint(project_id, card_id)
 
     def statuses(self) -> list[MonitorStatus]:
         beside = [GateStatus(**status.as_dict(), gates=self._gate.facts()) for status in self._beside.statuses()]
-        return [*super().statuses(), *beside]
+        return [*super().statuses(), *beside, *(status for loop in self.others for status in loop.statuses())]

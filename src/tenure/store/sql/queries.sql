@@ -948,9 +948,6 @@ WHERE t.project_id = :project_id AND t.status <> 'done'
     AND NOT EXISTS (SELECT 1 FROM board_cards c WHERE c.project_id = :project_id AND c.task_key = t.key)
 ORDER BY t.key LIMIT :limit
 
--- name: board_held
-SELECT {task} FROM tasks t WHERE t.project_id = :project_id AND t.status = 'in_progress' ORDER BY t.key
-
 -- name: messages_to_say
 SELECT {message} FROM messages m
 WHERE m.task_key = :task_key AND m.seq > :after AND m.kind <> 'board' ORDER BY m.seq LIMIT :limit

@@ -61,6 +61,7 @@ def _examine(context: Context) -> Iterator[Finding]:
         _worktrees,
         _ledger,
         _gridlock,
+        _boards,
     )
     for check in checks:
         yield from check(context)
@@ -147,6 +148,14 @@ def _gridlock(context: Context) -> Iterator[Finding]:
             detail=" ".join(found.sentences()) if ill else "work can go on",
             repair="finish, unblock or remove what is named: tenure task depend TASK --remove OTHER",
         )
+
+
+def _boards(context: Context) -> Iterator[Finding]:
+    from tenure.surfaces.cli.boards import findings_for_doctor
+
+    repair = "tenure board check, then tenure reconcile or tenure board retry"
+    for check, well, detail in findings_for_doctor(context):
+        yield Finding(check=check, well=well, detail=detail, repair=repair)
 
 
 def _fix(context: Context) -> list[str]:

@@ -60,6 +60,10 @@ class Node:
         self._serving = asyncio.create_task(self.polls.serve(), name="polls")
         self._pulsing = asyncio.create_task(self._pulse(), name="pulse")
 
+    def hint_board(self, project_id: str, card_id: str) -> None:
+        """A board says that a card was touched."""
+        self.monitors.hint(project_id, card_id)
+
     def stop_waiting(self) -> None:
         """Answer every waiting poll with nothing and end every stream, and let no other begin."""
         self.stopping = True
