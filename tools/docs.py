@@ -70,6 +70,9 @@ MEANINGS = {
     "tenure.receiptgate_url": "The external ReceiptGate that receipts are emitted to and read from. Empty: none.",
     "tenure.receiptgate_project": "The project at the gate. Empty: the one with the name of ours.",
     "tenure.receiptgate_poll_s": "How often the gate is asked for accepted and complete receipts of our tasks.",
+    "tenure.board_poll_s": "How often the board's activity is read for what people did.",
+    "tenure.board_sweep_s": "How often every card of the board is compared: the assignment monitor's interval.",
+    "tenure.gridlock_cooldown_s": "How long the same gridlock is not told again.",
     "tenure.foreign_receipts": "Whether receipts about tasks that live elsewhere are recorded: we are their gate.",
     "task_types.lease_duration_s": "TTL of a fixed lease on a task of this type, unless the task or the claim says it.",
 }

@@ -62,8 +62,17 @@ WORDS = {
     "config show": "",
     "config set": "task_lease.max_renewals 20",
     "config import": "{settings}",
+    "board list": "",
     "tour": "",
     "completion": "bash",
+}
+# These need a board; tests/boards runs them with one.
+BOARDS = {
+    "board connect": "kanboard --url http://127.0.0.1:1 --board WEB",
+    "board check": "",
+    "board retry": "",
+    "board disconnect": "",
+    "reconcile": "",
 }
 # These run until they are stopped; their own tests start them.
 ENDLESS = {"up", "worker"}
@@ -73,14 +82,14 @@ STORELESS = {"init", "prime", "tour", "completion"}
 def words_of(command: Command, scene: Desk, tmp_path: Path) -> list[str]:
     receipt = scene.data("receipts", "list")["receipts"][0]["receipt_id"]
     files = {"file": tmp_path / "tasks.jsonl", "settings": tmp_path / "settings.toml"}
-    return [*command.path.split(), *WORDS[command.path].format(receipt=receipt, **files).split()]
+    return [*command.path.split(), *(WORDS | BOARDS)[command.path].format(receipt=receipt, **files).split()]
 
 
 # -- the envelope -----------------------------------------------------------------------------------------------------
 
 
 def test_every_command_has_words_to_try() -> None:
-    assert WORDS.keys() | ENDLESS == {command.path for command in COMMANDS}
+    assert WORDS.keys() | BOARDS.keys() | ENDLESS == {command.path for command in COMMANDS}
 
 
 @pytest.mark.parametrize(

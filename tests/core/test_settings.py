@@ -118,6 +118,9 @@ def test_defaults_of_our_own_section_are_as_designed() -> None:
         "receiptgate_url": "",
         "receiptgate_project": "",
         "receiptgate_poll_s": 5,
+        "board_poll_s": 5,
+        "board_sweep_s": 30,
+        "gridlock_cooldown_s": 600,
         "foreign_receipts": False,
     }
 
@@ -178,6 +181,9 @@ EVERYTHING: dict[str, Any] = {
         "receiptgate_url": "https://gate.example",
         "receiptgate_project": "ours",
         "receiptgate_poll_s": 30,
+        "board_poll_s": 10,
+        "board_sweep_s": 60,
+        "gridlock_cooldown_s": 60,
         "foreign_receipts": True,
     },
     "profiles": {"batch": {"base": "worker", "ttl_s": 120, "max_attempts": None}},

@@ -17,7 +17,7 @@ import pytest
 import tenure.engine
 from tenure.clock import ManualClock
 from tenure.core.errors import CODES, Refused
-from tenure.engine import agents, claims, dependencies, endings, liveness, notes, projects, tasks
+from tenure.engine import agents, boards, claims, dependencies, endings, liveness, notes, projects, tasks
 from tenure.engine.callers import CALLER
 from tenure.engine.claims import CLAIMANT
 from tenure.engine.receipts import list_receipts, submit_receipt
@@ -36,6 +36,7 @@ NAMES = sorted(VERBS)
 GOOD: dict[str, Any] = {
     "agent_id": "A1",
     "assigned_to": "Bob",
+    "board": "WEB",
     "body": {"phase": "progress", "task_id": "F001", "source_system": "A1", "progress": 10},
     "decision": "Use pandas.",
     "died": False,
@@ -55,6 +56,7 @@ GOOD: dict[str, Any] = {
     "tasks": [{"title": "one more"}],
     "text": "hello",
     "title": "one more",
+    "url": "http://127.0.0.1:1",
     "worktree": "/src",
 }
 # What some verbs need besides the arguments that have no default.
@@ -166,6 +168,7 @@ class World:
         ok(notes.send_message(self.store, text="hi", sender="ann", task_id="F001", to="A1"))
         receipt = ok(list_receipts(self.store))[0]
         # What only this world knows the names of.
+        ok(boards.connect_board(self.store, url="http://127.0.0.1:1", board="WEB", token="t"))
         self.named = {"{link}": link.link_id, "{receipt}": receipt.receipt_id}
         self.good = whole(self.store)
         self.saved = SqliteStore(":memory:", clock=ManualClock())

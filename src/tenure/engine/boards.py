@@ -64,7 +64,28 @@ class BoardView(Record):
     error: str
 
 
-_CONFIG = inputs.json_object(inputs.INPUTS_MAX)
+_NAME = inputs.text(256, one_line=True, required=True)
+_NAMES = inputs.each(_NAME)
+# What a configuration may hold, and what each of its entries must be (boards/mapping.py says what it means).
+_CONFIG = {"columns": _NAMES, "users": _NAME, "priorities": inputs.whole(-1_000, 1_000)}
+
+
+def _config(name: str, value: Any) -> str | Refused:
+    """Check a configuration; the board itself says whether it fits."""
+    encoded = inputs.json_object(inputs.INPUTS_MAX)(name, value)
+    if isinstance(encoded, Refused) or not encoded:
+        return encoded
+    for part, entries in value.items():
+        if part not in _CONFIG:
+            return inputs.bad(name, f"has no part {inputs.shown(part)}; there are {', '.join(_CONFIG)}")
+        if not isinstance(entries, dict):
+            return inputs.bad(f"{name}.{part}", f"must be an object, not {inputs.shown(entries)}")
+        for key, entry in entries.items():
+            good = _NAME(f"{name}.{part}", key)
+            good = good if isinstance(good, Refused) else _CONFIG[part](f"{name}.{part}.{key}", entry)
+            if isinstance(good, Refused):
+                return good
+    return encoded
 
 
 @verb(
@@ -74,7 +95,7 @@ _CONFIG = inputs.json_object(inputs.INPUTS_MAX)
     board=inputs.text(256, one_line=True, required=True),
     token=inputs.text(512, one_line=True),
     webhook_token=inputs.text(512, one_line=True),
-    config=_CONFIG,
+    config=_config,
 )
 def connect_board(
     tx: Transaction,
@@ -235,7 +256,8 @@ def _connected(tx: Transaction, project_id: str) -> Board | Refused:
 
 
 def _counts(tx: Transaction, board: Board) -> dict[str, int]:
-    cards, comments = (tx.one(name, project_id=board.project_id) for name in ("board_counts", "board_comment_counts"))
+    cards = tx.one("board_counts", project_id=board.project_id)
+    comments = tx.one("board_comment_counts", project_id=board.project_id)
     assert cards is not None
     assert comments is not None
     return {

@@ -345,7 +345,8 @@ def _do_what_is_due(tx: Transaction) -> bool:
 
 
 def _nothing_ready(tx: Transaction, request: Request) -> Refused:
-    tx.do("note_request", project_id=request.project_id, agent_id=request.agent.agent_id, now_ms=tx.now_ms)
+    if request.agent.seen_at_ms:
+        tx.do("note_request", project_id=request.project_id, agent_id=request.agent.agent_id, now_ms=tx.now_ms)
     row = tx.one("next_wake")
     return refuse(
         "nothing_ready",

@@ -28,7 +28,7 @@ RECORDS: dict[str, tuple[type[Record], str, str, str]] = {
     "event": (model.Event, "e", "", "seq"),
     "receipt": (model.Receipt, "r", "", "seq"),
     "board": (model.Board, "b", "", ""),
-    "card": (model.BoardCard, "c", "", "key"),
+    "board_card": (model.BoardCard, "c", "", "key"),
 }
 
 HERE = os.path.join(os.path.dirname(__file__), "sql")

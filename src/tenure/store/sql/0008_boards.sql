@@ -46,7 +46,7 @@ CREATE TABLE board_cards (
     reversions    INTEGER NOT NULL,
     said_seq      BIGINT NOT NULL
 );
-CREATE UNIQUE INDEX board_cards_of_task ON board_cards (project_id, task_key) WHERE task_key IS NOT NULL;
+CREATE UNIQUE INDEX board_cards_of_task ON board_cards (task_key, project_id) WHERE task_key IS NOT NULL;
 CREATE UNIQUE INDEX board_cards_named ON board_cards (project_id, card_id) WHERE card_id <> '';
 CREATE INDEX board_cards_dirty ON board_cards (project_id, retry_at_ms) WHERE dirty = 1 AND parked = 0;
 

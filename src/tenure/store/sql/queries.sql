@@ -852,16 +852,16 @@ UPDATE boards SET error = :error WHERE project_id = :project_id AND error <> :er
 UPDATE boards SET changes = changes + 1 WHERE project_id = :project_id RETURNING changes
 
 -- name: board_card
-SELECT {card} FROM board_cards c WHERE c.key = :key
+SELECT {board_card} FROM board_cards c WHERE c.key = :key
 
 -- name: board_card_of_task
-SELECT {card} FROM board_cards c WHERE c.project_id = :project_id AND c.task_key = :task_key
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.task_key = :task_key
 
 -- name: board_card_named
-SELECT {card} FROM board_cards c WHERE c.project_id = :project_id AND c.card_id = :card_id AND c.card_id <> ''
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.card_id = :card_id AND c.card_id <> ''
 
 -- name: board_cards
-SELECT {card} FROM board_cards c WHERE c.project_id = :project_id AND c.key > :after ORDER BY c.key LIMIT :limit
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.key > :after ORDER BY c.key LIMIT :limit
 
 -- name: board_cards_due
 SELECT c.key FROM board_cards c
@@ -898,7 +898,7 @@ UPDATE board_comments SET parked = 0, attempts = 0, error = ''
 WHERE parked = 1 AND card_key IN (SELECT c.key FROM board_cards c WHERE c.project_id = :project_id)
 
 -- name: add_board_card
-INSERT INTO board_cards ({card_names}) VALUES ({card_values}) RETURNING key
+INSERT INTO board_cards ({board_card_names}) VALUES ({board_card_values}) RETURNING key
 
 -- name: delete_board_card
 DELETE FROM board_cards WHERE key = :key
@@ -940,7 +940,7 @@ UPDATE board_cards SET reversions = reversions + 1 WHERE key = :key RETURNING re
 UPDATE board_cards SET said_seq = :said_seq WHERE key = :key
 
 -- name: board_tombstones
-SELECT {card} FROM board_cards c WHERE c.project_id = :project_id AND c.task_key IS NULL AND c.dirty = 0 AND c.version >= 0
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.task_key IS NULL AND c.dirty = 0 AND c.version >= 0
 
 -- name: board_untouched_tasks
 SELECT t.key FROM tasks t

@@ -24,6 +24,8 @@ def connect(context: Context) -> Result:
     from tenure.boards.kanboard import Kanboard
     from tenure.engine.boards import KINDS, connect_board
 
+    # Opened first: without a store there is nothing to connect, and no reason to ask a server.
+    store = context.store
     kind = context.get("kind")
     if kind not in KINDS:
         raise Stop(refuse("usage", f"board connect: {kind!r} is not a kind of board; there is {', '.join(KINDS)}"))
@@ -49,7 +51,7 @@ def connect(context: Context) -> Result:
             return Result(data=data, lines=[*lines, "Nothing was changed (--dry-run)."])
         must(
             connect_board(
-                context.store,
+                store,
                 kind=kind,
                 url=url,
                 board=name,
