@@ -156,6 +156,9 @@ def _configure(root: Path) -> None:
     present = [name for name in EXTENSIONS if (folders[0] / f"{name}.so").exists()]
     lines = [f"extension={name}" for name in present]
     lines += [f"extension_dir={folders[0]}", f'include_path=".:{root}/usr/share/php"']
+    if (folders[0] / "opcache.so").exists():
+        # Four times as fast; the sources never change.
+        lines += ["zend_extension=opcache", "opcache.enable_cli=1", "opcache.validate_timestamps=0"]
     (root / "php.ini").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -185,7 +188,9 @@ class Kanboard:
             "WEBHOOK_ALLOW_PRIVATE_NETWORKS": "true",
         }
         if self.workers > 1:
-            environ["PHP_CLI_SERVER_WORKERS"] = str(self.workers)
+            # Without a write-ahead log, as on most installations of before it was the default: readers and writers get
+            # in each other's way, and calls fail that took effect.
+            environ.update(PHP_CLI_SERVER_WORKERS=str(self.workers), DB_WAL_MODE="false")
         command = [str(php), "-n", "-c", str(self.root / "php.ini"), "-S", f"127.0.0.1:{self.port}"]
         with open(self.data / "server.log", "ab") as log:
             self.process = subprocess.Popen(

@@ -14,6 +14,7 @@ What is worth knowing of it:
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -23,11 +24,13 @@ from tenure.boards.port import BoardDown, BoardFault, Card, Change, Finding
 from tenure.core.reconcile import CardState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 CONNECT_S = 5.0
 ANSWER_S = 20.0
 OPEN, CLOSED = 1, 0
+# How long columns and people are taken to be as they were; a card that does not fit them is a reason to look again.
+REFRESH_S = 60.0
 # Kanboard's own names of the links it comes with.
 WAITS, HOLDS_UP = "is blocked by", "blocks"
 LINK_EVENTS = ("task_internal_link.create_update", "task_internal_link.delete")
@@ -77,7 +80,14 @@ class Kanboard:
     """One Kanboard project."""
 
     def __init__(
-        self, url: str, token: str, place: str, config: Mapping[str, Any], *, answer_s: float = ANSWER_S
+        self,
+        url: str,
+        token: str,
+        place: str,
+        config: Mapping[str, Any],
+        *,
+        answer_s: float = ANSWER_S,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._call = Rpc(url, token, answer_s=answer_s)
         self._place = place
@@ -91,6 +101,8 @@ class Kanboard:
         self._named: set[str] = set()
         self._waits = 0
         self._lane = 0
+        self._monotonic = monotonic
+        self._refreshed_at = 0.0
 
     def close(self) -> None:
         self._call.close()
@@ -115,6 +127,7 @@ class Kanboard:
         self._waits = links.get(WAITS, 0)
         lanes = self._call("getActiveSwimlanes", project_id=self._project)
         self._lane = int(lanes[0]["id"]) if lanes else 0
+        self._refreshed_at = self._monotonic()
         return wrong
 
     def _find_project(self) -> dict[str, Any] | None:
@@ -171,7 +184,8 @@ class Kanboard:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def listing(self) -> list[Card]:
-        self._fit = None
+        if self._monotonic() - self._refreshed_at > REFRESH_S:
+            self._fit = None
         self._ready()
         rows: list[Any] = []
         for status in (OPEN, CLOSED):
@@ -231,7 +245,11 @@ class Kanboard:
             # A column that was added since; the next listing reads the columns again and says what is wrong.
             self._fit = None
             raise BoardDown(f"the column of card {row['id']} has no status")
-        name = self._users.get(int(row["owner_id"] or 0))
+        owner = int(row["owner_id"] or 0)
+        if owner and owner not in self._users:
+            # Somebody who came since: to take them for nobody would be to apply an act that nobody did.
+            self.refresh()
+        name = self._users.get(owner)
         if name:
             self._named.add(name)
         state = CardState(
