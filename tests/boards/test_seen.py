@@ -266,7 +266,7 @@ def test_killed_between_commit_and_delivery_loses_nothing_and_does_nothing_twice
             ok(claims.claim(scene.store, task_id=before, agent_id="A1", profile="agent"))
             ok(endings.complete(scene.store, task_id=before, agent_id="A1", message="Finished."))
         dying = _Dying(scene.api, at=number % 13 + 1, after=number % 2 == 1)
-        runner = Sync(scene.store, "default", dying)  # type: ignore[arg-type]
+        runner = Sync(scene.store, "default", dying)
         with contextlib.suppress(_Killed):
             runner.deliver()
         # Whoever comes next waits until the dead one's time for its card is over.

@@ -30,7 +30,7 @@ from tenure.engine import (
 )
 from tenure.engine import tasks as board
 from tenure.engine.touch import touch
-from tenure.engine.verb import VERBS, Verb
+from tenure.engine.verb import VERBS
 from tenure.store.sqlite import SqliteStore
 from tests.support import add, join, ok, take
 
@@ -50,7 +50,7 @@ def submitting(store: SqliteStore, agent_id: str, phase: str, **fields: object) 
     return partial(receipts.submit_receipt, store, body=body)
 
 
-def connected(store: SqliteStore, verb: Verb[..., object]) -> Act:
+def connected(store: SqliteStore, verb: Callable[[SqliteStore], object]) -> Act:
     ok(boards.connect_board(store, url="http://b", board="B"))
     return partial(verb, store)
 

@@ -88,6 +88,8 @@ class Sync:
         self._project = project_id
         self._board = board
         self._monotonic = monotonic
+        # What was done since the sweep or the reconciliation under way began.
+        self._counts: dict[str, int] = dict.fromkeys(Swept._fields, 0)
 
     def close(self) -> None:
         self._board.close()
@@ -145,6 +147,7 @@ class Sync:
         )
         if judged is None:
             return
+        self._count(judged.acted)
         if judged.writes:
             self._write(card, judged.writes)
             again = self._board.card(card.card_id)
@@ -279,14 +282,18 @@ class Sync:
             return False
         if card is None:
             return False
-        self._meet(card, read_at, actor)
+        self._count(self._meet(card, read_at, actor)[0])
         return True
 
     # -- sweep ------------------------------------------------------------------------------------------------------
 
     def sweep(self) -> Swept:
         """Look at every card. Raises BoardDown or BoardFault, and then nothing was changed."""
-        counts: dict[str, int] = dict.fromkeys(Swept._fields, 0)
+        self._counts = dict.fromkeys(Swept._fields, 0)
+        self._sweep()
+        return Swept(**self._counts)
+
+    def _sweep(self) -> None:
         read_at = self._store.look(lambda tx: steps.changes_of(tx, self._project))
         cards = list(self._board.listing())
         known = self._store.look(lambda tx: steps.linked_cards(tx, self._project))
@@ -294,33 +301,32 @@ class Sync:
         missing = missing_cards(names, [(card.card_id, card.born) for card in cards])
         if missing is None:
             raise BoardFault(f"a listing of {len(cards)} cards where {len(known)} are known is not believed")
-        counts["cards"] = len(cards)
+        self._counts["cards"] = len(cards)
         imported = []
         for card in cards:
             acted, new = self._meet(card, read_at, BOARD)
             if new:
-                counts["imported"] += 1
+                self._counts["imported"] += 1
                 imported.append(card)
-            elif acted is not None:
-                _count(counts, acted)
+            self._count(acted)
         self._import_links(imported)
         for row in known:
             if (row.card_id, row.born) in missing:
-                self._ask_for(row.key, row.card_id, row.born, counts)
+                self._ask_for(row.key, row.card_id, row.born)
         self._store.run(lambda tx: steps.swept(tx, self._project))
-        return Swept(**counts)
 
     def reconcile(self) -> Swept:
         """Listen, deliver what waits, look at every card, give every task a card, deliver again: a start's one pass."""
+        self._counts = dict.fromkeys(Swept._fields, 0)
         self.listen()
         delivered = self.deliver()
-        found = self.sweep()
+        self._sweep()
         while self._store.run(lambda tx: steps.adopt_tasks(tx, self._project)):
             pass
         delivered += self.deliver()
         view = self._store.look(lambda tx: steps.show_board.body(tx, project_id=self._project))
-        pending = getattr(view, "pending", 0)
-        return found.replace(delivered=delivered, pending=pending)
+        self._counts.update(delivered=delivered, pending=getattr(view, "pending", 0))
+        return Swept(**self._counts)
 
     def _meet(self, card: Card, read_at: int, actor: str) -> tuple[Acted | None, bool]:
         """Judge a card that was read when the count of changes was `read_at`; a new one becomes a task."""
@@ -348,7 +354,7 @@ class Sync:
         if row is not None:
             steps.judge(tx, row.key, state, self._board.shown, BOARD, read_at=read_at)
 
-    def _ask_for(self, key: int, card_id: str, born: str, counts: dict[str, int]) -> None:
+    def _ask_for(self, key: int, card_id: str, born: str) -> None:
         """A card that a listing did not show: only the server's own word for its id counts, and only twice."""
         try:
             card = self._board.card(card_id)
@@ -357,13 +363,12 @@ class Sync:
         if card is not None and card.born == born:
             return
         certain = self._store.run(lambda tx: steps.gone(tx, key))
-        counts["deleted" if certain else "suspected"] += 1
+        self._counts["deleted" if certain else "suspected"] += 1
 
-
-def _count(counts: dict[str, int], acted: Acted) -> None:
-    if acted.action is not None:
-        counts[_COUNTED[acted.action]] += 1
-    else:
-        counts["edited"] += 1
-    counts["refused"] += len(acted.refusals)
-    counts["reversions"] += acted.reversion is not None
+    def _count(self, acted: Acted | None) -> None:
+        """Count what was done about a card."""
+        if acted is None:
+            return
+        self._counts["edited" if acted.action is None else _COUNTED[acted.action]] += 1
+        self._counts["refused"] += len(acted.refusals)
+        self._counts["reversions"] += acted.reversion is not None

@@ -72,7 +72,7 @@ _CONFIG = {"columns": _NAMES, "users": _NAME, "priorities": inputs.whole(-1_000,
 
 def _config(name: str, value: Any) -> str | Refused:
     """Check a configuration; the board itself says whether it fits."""
-    encoded = inputs.json_object(inputs.INPUTS_MAX)(name, value)
+    encoded: str | Refused = inputs.json_object(inputs.INPUTS_MAX)(name, value)
     if isinstance(encoded, Refused) or not encoded:
         return encoded
     for part, entries in value.items():
