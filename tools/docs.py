@@ -21,7 +21,7 @@ from typing import Any
 
 import tenure.engine
 from tenure.clock import ManualClock
-from tenure.core import errors, profiles, receipts, settings
+from tenure.core import errors, profiles, receipts, reconcile, settings
 from tenure.core import recovery as rules
 from tenure.core.deadline import live, median_gap_ms
 from tenure.core.errors import Refused
@@ -372,6 +372,20 @@ def events() -> str:
     return table(("kind", "told as", "data"), rows)
 
 
+# -- Boards -----------------------------------------------------------------------------------------------------------
+
+
+def board_rows() -> str:
+    """The reconciler's table: every combination of a lease, a card's status and its name."""
+    names = {"nobody": "nobody", "same": "its holder", "agent": "a registered agent", "outsider": "anyone else"}
+    names_held = {**names, "agent": "another registered agent"}
+    rows = []
+    for (present, status, who), chosen in reconcile.TABLE.items():
+        named = "" if status == "missing" else (names_held if present else names)[who]
+        rows.append(("yes" if present else "no", status, named, reconcile.ACTIONS[chosen]))
+    return table(("held", "the card is", "and names", "then"), rows)
+
+
 # -- The command line -------------------------------------------------------------------------------------------------
 
 
@@ -654,6 +668,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "receipt-fields": receipt_fields,
     "verbs": verbs,
     "events": events,
+    "board-rows": board_rows,
     "trace": trace,
     "evidence": evidence,
     "zombie": zombie,

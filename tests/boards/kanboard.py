@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -56,23 +57,29 @@ def cache() -> Path:
 def fetched() -> Path:
     """The root of the unpacked packages; fetched on the first call of this machine."""
     root = cache() / "root"
-    if (cache() / "ready").exists():
+    if root.exists():
         return root
     for tool in ("apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise Unavailable(f"{tool} is not on this machine")
     cache().mkdir(parents=True, exist_ok=True)
+    with open(cache() / "lock", "w", encoding="utf-8") as lock:
+        # Several processes of one test run want it at the same time; one fetches it.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            _build(root)
+    return root
+
+
+def _build(root: Path) -> None:
     building = Path(tempfile.mkdtemp(prefix="building-", dir=cache()))
     try:
         _fetch(building)
-        with contextlib.suppress(OSError):
-            # Another run may have been faster; either result is the same.
-            (building / "root").rename(root)
-        _configure(root)
-        (cache() / "ready").touch()
+        _configure(building / "root", root)
+        # Last, and at once: a root that is there is whole.
+        (building / "root").rename(root)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    return root
 
 
 def _fetch(folder: Path) -> None:
@@ -141,25 +148,24 @@ def _apt(folder: Path, sources: list[str], words: list[str], at: Path | None = N
         raise Unavailable(f"apt-get {words[0]} failed: {(run.stderr or run.stdout).strip()[-300:]}")
 
 
-def _configure(root: Path) -> None:
-    """Let the packages find each other where they were unpacked, and not where they would have been installed."""
-    for script in root.rglob("autoload.php"):
+def _configure(unpacked: Path, root: Path) -> None:
+    """Let the packages find each other where they will be, and not where they would have been installed."""
+    for script in unpacked.rglob("autoload.php"):
         text = script.read_text(encoding="utf-8")
         # Composer is only used to load plugins, and there are none.
         text = re.sub(r"^.*/usr/share/php/Composer/.*\n", "", text, flags=re.MULTILINE)
         script.write_text(text.replace("'/usr/share/php", f"'{root}/usr/share/php"), encoding="utf-8")
-    config = root / "usr/share/kanboard/config.php"
-    config.unlink(missing_ok=True)
-    folders = sorted((root / "usr/lib/php").glob("2*"))
+    (unpacked / "usr/share/kanboard/config.php").unlink(missing_ok=True)
+    folders = sorted((unpacked / "usr/lib/php").glob("2*"))
     if not folders:
         raise Unavailable("the PHP packages have no extensions")
     present = [name for name in EXTENSIONS if (folders[0] / f"{name}.so").exists()]
     lines = [f"extension={name}" for name in present]
-    lines += [f"extension_dir={folders[0]}", f'include_path=".:{root}/usr/share/php"']
+    lines += [f"extension_dir={root / folders[0].relative_to(unpacked)}", f'include_path=".:{root}/usr/share/php"']
     if (folders[0] / "opcache.so").exists():
         # Four times as fast; the sources never change.
         lines += ["zend_extension=opcache", "opcache.enable_cli=1", "opcache.validate_timestamps=0"]
-    (root / "php.ini").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (unpacked / "php.ini").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 class Kanboard:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tenure.boards.embedded import EmbeddedBoard
+from tenure.boards.kinds import OPENED_BY
 from tenure.boards.mapping import parse, tidy_text, tidy_title
 from tenure.boards.monitor import BACKOFF_S, AssignmentMonitor, BoardDelivery, BoardFeed, Boards
 from tenure.boards.port import BoardDown
@@ -85,6 +86,10 @@ def test_embedded_board_is_the_store_and_always_healthy(store: SqliteStore) -> N
     assert (health.healthy, health.board, health.persisted_assignments) == (True, "embedded", 1)
 
 
+def test_kinds_of_boards_are_the_ones_that_can_be_connected() -> None:
+    assert set(OPENED_BY) == set(boards.KINDS)
+
+
 def test_connect_with_another_board_begins_anew(store: SqliteStore) -> None:
     ok(boards.connect_board(store, url="http://b", board="B", token="one"))
     first = store.connection.execute("SELECT link_id FROM boards").fetchone()
@@ -113,7 +118,7 @@ class Down:
 def test_board_that_is_down_is_asked_ever_more_rarely_and_told_once(store: SqliteStore) -> None:
     ok(boards.connect_board(store, url="http://b", board="B"))
     down, now = Down(), [0.0]
-    links = Boards(store, open_board=lambda board: down, monotonic=lambda: now[0])
+    links = Boards(store, opened=lambda board: down, monotonic=lambda: now[0])
     monitor = AssignmentMonitor(links)
     waits = []
     for _ in range(7):

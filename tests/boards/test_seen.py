@@ -24,7 +24,7 @@ from tests.boards.kanboard import Kanboard
 from tests.boards.scene import Scene
 from tests.support import ok
 
-# The whole counts are a command: TENURE_BOARD_COUNTS=full python -m pytest tests/boards/test_seen.py
+# The whole counts are a command: make kanboard
 FULL = os.environ.get("TENURE_BOARD_COUNTS") == "full"
 CHANGES = 500 if FULL else 80
 DEATHS = 50 if FULL else 12

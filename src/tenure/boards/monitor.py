@@ -6,12 +6,13 @@ board that is down is left alone for a while, longer each time; what waits for i
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tenure.boards.kinds import open_board
 from tenure.boards.port import BoardDown, BoardFault
 from tenure.boards.sync import Sync
 from tenure.core.errors import Refused
@@ -40,13 +41,6 @@ PAUSE_S = 0.2
 log = logging.getLogger("tenure.boards")
 
 
-def open_board(board: Board, token: str = "") -> BoardApi:
-    """The board behind a row. Imported here, so that a server without a board loads no HTTP client."""
-    from tenure.boards.kanboard import Kanboard
-
-    return Kanboard(board.url, token or board.token, board.place, json.loads(board.config))
-
-
 class _Link:
     """A connected board with its connection, and when it may be used again after an outage."""
 
@@ -68,11 +62,11 @@ class Boards:
         store: Store,
         token: str = "",
         *,
-        open_board: Open | None = None,
+        opened: Open | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._open: Open = open_board or (lambda board: _open(board, token))
+        self._open: Open = opened or partial(open_board, token=token)
         self.monotonic = monotonic
         self._links: dict[str, _Link] = {}
         self._hints: dict[str, set[str]] = {}
@@ -136,10 +130,6 @@ class Boards:
     def close(self) -> None:
         while self._links:
             self._links.popitem()[1].sync.close()
-
-
-def _open(board: Board, token: str) -> BoardApi:
-    return open_board(board, token)
 
 
 def _same(one: Board, other: tuple[Board, Any] | None) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def connect(context: Context) -> Result:
     """Check the mapping against the board, connect, and bring both into step."""
-    from tenure.boards.kanboard import Kanboard
+    from tenure.boards.kinds import open_kind
     from tenure.engine.boards import KINDS, connect_board
 
     # Opened first: without a store there is nothing to connect, and no reason to ask a server.
@@ -39,7 +39,7 @@ def connect(context: Context) -> Result:
         "priorities": _numbers(context.get("priority", [])),
     }
     token = context.get("token") or ""
-    api = Kanboard(url, token or _secret(context), name, config)
+    api = open_kind(kind, url, token or _secret(context), name, config)
     try:
         findings = api.check()
         lines = _lines(findings)
@@ -135,7 +135,7 @@ def reconcile(context: Context) -> Result:
 
 
 def _open(context: Context) -> BoardApi:
-    from tenure.boards.monitor import open_board
+    from tenure.boards.kinds import open_board
     from tenure.engine.boards import board_of
 
     project_id = context.project_id or DEFAULT_PROJECT
