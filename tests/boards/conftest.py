@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tenure.clock import ManualClock
 from tenure.store.sqlite import SqliteStore
 from tests.boards.kanboard import Kanboard, Unavailable
 from tests.boards.scene import Scene
+from tests.conftest import NOT_TESTED
 
 _numbers = itertools.count(1)
 
@@ -25,8 +25,8 @@ def serve(data: Path, workers: int = 1) -> Kanboard:
     except Unavailable as error:
         if os.environ.get("TENURE_NEEDS_KANBOARD"):
             raise
-        warnings.warn(f"NOT TESTED against a real Kanboard: {error}", stacklevel=1)
-        pytest.skip(f"no Kanboard here: {error}")
+        # The summary of the run says it loudly (tests/conftest.py).
+        pytest.skip(f"{NOT_TESTED}: {error}")
 
 
 @pytest.fixture(scope="session")

@@ -54,11 +54,25 @@ def cache() -> Path:
     return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tenure-kanboard"
 
 
+_unavailable: list[Unavailable] = []
+
+
 def fetched() -> Path:
-    """The root of the unpacked packages; fetched on the first call of this machine."""
+    """The root of the unpacked packages; fetched on the first call of this machine, and tried once in a run."""
     root = cache() / "root"
     if root.exists():
         return root
+    if _unavailable:
+        raise _unavailable[0]
+    try:
+        _make(root)
+    except Unavailable as error:
+        _unavailable.append(error)
+        raise
+    return root
+
+
+def _make(root: Path) -> None:
     for tool in ("apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise Unavailable(f"{tool} is not on this machine")
@@ -68,7 +82,6 @@ def fetched() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.exists():
             _build(root)
-    return root
 
 
 def _build(root: Path) -> None:
