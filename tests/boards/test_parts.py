@@ -10,7 +10,7 @@ from tenure.boards.embedded import EmbeddedBoard
 from tenure.boards.kinds import OPENED_BY
 from tenure.boards.mapping import parse, tidy_text, tidy_title
 from tenure.boards.monitor import BACKOFF_S, AssignmentMonitor, BoardDelivery, BoardFeed, Boards
-from tenure.boards.port import BoardDown
+from tenure.boards.port import BoardDown, BoardFault
 from tenure.clock import ManualClock
 from tenure.engine import alerts, boards, claims, observe
 from tenure.engine.dependencies import add_dependency
@@ -134,6 +134,30 @@ def test_board_that_is_down_is_asked_ever_more_rarely_and_told_once(store: Sqlit
     assert len([event for event in ok(observe.events(store)) if event.kind == "board_down"]) == 1
     assert not ok(boards.check_assignment_health(store)).healthy
     assert links.facts()[0]["failures"] == 7
+    links.close()
+
+
+class Unbelievable(Down):
+    """A board that answers, and whose listing fails."""
+
+    def changed(self, cursor: str) -> Any:
+        self.asked += 1
+        return [], "1"
+
+    def listing(self) -> Any:
+        raise BoardFault("a listing that is not believed")
+
+
+def test_listing_that_fails_keeps_nobody_from_a_board_that_answers(store: SqliteStore) -> None:
+    ok(boards.connect_board(store, url="http://b", board="B"))
+    board, now = Unbelievable(), [0.0]
+    links = Boards(store, opened=lambda row: board, monotonic=lambda: now[0])
+    assert AssignmentMonitor(links).tick() == 5.0
+    (link, _) = links.links()[0]
+    link.reconciled = True
+    asked = board.asked
+    BoardFeed(links).tick()
+    assert board.asked == asked + 1
     links.close()
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     Open = Callable[[Board], BoardApi]
 
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+# After a step that failed on a board that answers.
+FAULT_PAUSE_S = 5.0
 IDLE_S = 60.0
 # Between two rounds of delivery while cards keep changing: many changes of one card are then one write.
 PAUSE_S = 0.2
@@ -116,7 +118,9 @@ class Boards:
             answer = step(link.sync)
         except (BoardDown, BoardFault) as error:
             link.error = str(error)
-            link.next_at = self.monotonic() + BACKOFF_S[min(link.failures, len(BACKOFF_S) - 1)]
+            if isinstance(error, BoardDown):
+                # What failed otherwise is one step, and must not keep the others from a board that answers.
+                link.next_at = self.monotonic() + BACKOFF_S[min(link.failures, len(BACKOFF_S) - 1)]
             if not link.failures:
                 log.warning("the board of %s: %s", project, error)
             link.failures += 1
@@ -126,6 +130,11 @@ class Boards:
             link.failures, link.error = 0, ""
             self._store.run(lambda tx: steps.told(tx, project, ""))
         return answer
+
+    def pause_s(self, link: _Link) -> float:
+        """When to try again what failed: as the outage says, else soon."""
+        left = link.next_at - self.monotonic()
+        return left if left > 0 else FAULT_PAUSE_S
 
     def close(self) -> None:
         while self._links:
@@ -161,7 +170,7 @@ class AssignmentMonitor:
             step = Sync.sweep if link.reconciled else Sync.reconcile
             found = self._boards.attempt(link, step)
             if found is None:
-                waits.append(max(0.1, link.next_at - self._boards.monotonic()))
+                waits.append(self._boards.pause_s(link))
                 continue
             link.reconciled, link.last = True, found
             waits.append(settings.board_sweep_s)
@@ -189,7 +198,7 @@ class BoardDelivery:
             project = link.board.project_id
             left = self._store.look(lambda tx, project=project: steps.wait_ms(tx, project))  # type: ignore[misc]
             if done is None:
-                waits.append(max(0.1, link.next_at - self._boards.monotonic()))
+                waits.append(self._boards.pause_s(link))
             elif left is not None:
                 waits.append(max(PAUSE_S, left / 1000))
         return min(waits)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tenure.core.model import Lease, Task
     from tenure.store.store import Transaction
 
-BOARD = "board"
+# Who acted, where the board does not say.
+BOARD = "somebody"
 
 
 class Acted(Record):
