@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run tour demo test check format lint types layers docs simulate lock clean conformance
+.PHONY: help setup run tour demo test check format lint types layers docs simulate lock clean conformance kanboard
 .PHONY: bench bench-cli bench-http bench-mcp bench-kill bench-postgres soak soak-postgres failover
 
 help: ## List the targets
@@ -61,6 +61,10 @@ layers: $(STAMP) ## Check that lower layers never import upper ones
 docs: $(STAMP) ## Rewrite the generated parts of the documentation
 	$(BIN)/python tools/docs.py
 	$(BIN)/python tools/plot.py
+
+kanboard: $(STAMP) ## Fetch a real Kanboard and test boards with it, whole counts included
+	$(BIN)/python -m tests.boards.kanboard --fetch
+	TENURE_NEEDS_KANBOARD=1 TENURE_BOARD_COUNTS=full $(BIN)/python -m pytest tests/boards $(ARGS)
 
 simulate: $(STAMP) ## Simulate a fleet from seeds (SEEDS=1000)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

@@ -972,3 +972,188 @@ SELECT 1 AS yes FROM decisions WHERE task_key = :task_key AND at_ms = :at_ms AND
 -- name: same_artifact
 SELECT 1 AS yes FROM artifacts
 WHERE task_key = :task_key AND at_ms = :at_ms AND agent_id = :agent_id AND filename = :filename
+
+-- == boards ==
+
+-- name: shift_board_cards
+UPDATE board_cards SET busy_until_ms = busy_until_ms + :by_ms, retry_at_ms = retry_at_ms + :by_ms
+WHERE busy_until_ms > 0 OR retry_at_ms > 0
+
+-- name: shift_alerts
+UPDATE alerts SET raised_at_ms = raised_at_ms + :by_ms
+
+-- name: shift_requests
+UPDATE requests SET at_ms = at_ms + :by_ms
+
+-- name: reboot_board_cards
+UPDATE board_cards SET busy_until_ms = 0, retry_at_ms = 0 WHERE busy_until_ms > 0 OR retry_at_ms > 0
+
+-- name: board
+SELECT {board} FROM boards b WHERE b.project_id = :project_id
+
+-- name: boards
+SELECT {board} FROM boards b ORDER BY b.project_id
+
+-- name: add_board
+INSERT INTO boards ({board_names}) VALUES ({board_values})
+
+-- name: save_board
+UPDATE boards SET url = :url, place = :place, token = :token, webhook_token = :webhook_token, config = :config
+WHERE project_id = :project_id
+
+-- name: delete_board
+DELETE FROM boards WHERE project_id = :project_id
+
+-- name: board_looked
+UPDATE boards SET event_seq = :event_seq WHERE project_id = :project_id AND event_seq < :event_seq
+
+-- name: board_fed
+UPDATE boards SET feed = :feed WHERE project_id = :project_id
+
+-- name: board_swept
+UPDATE boards SET swept_at_ms = :now_ms WHERE project_id = :project_id
+
+-- name: board_told
+UPDATE boards SET error = :error WHERE project_id = :project_id AND error <> :error
+
+-- name: board_changed
+UPDATE boards SET changes = changes + 1 WHERE project_id = :project_id RETURNING changes
+
+-- name: board_card
+SELECT {board_card} FROM board_cards c WHERE c.key = :key
+
+-- name: board_card_of_task
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.task_key = :task_key
+
+-- name: board_card_named
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.card_id = :card_id AND c.card_id <> ''
+
+-- name: board_cards
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.key > :after ORDER BY c.key LIMIT :limit
+
+-- name: board_cards_due
+SELECT c.key FROM board_cards c
+WHERE c.project_id = :project_id AND c.dirty = 1 AND c.parked = 0
+    AND c.retry_at_ms <= :now_ms AND c.busy_until_ms <= :now_ms
+ORDER BY c.retry_at_ms, c.key LIMIT :limit
+
+-- name: board_next_retry
+SELECT min(CASE WHEN c.busy_until_ms > c.retry_at_ms THEN c.busy_until_ms ELSE c.retry_at_ms END) AS at_ms
+FROM board_cards c WHERE c.project_id = :project_id AND c.dirty = 1 AND c.parked = 0
+
+-- name: board_counts
+SELECT count(*) AS cards, coalesce(sum(CASE WHEN c.parked = 0 THEN c.dirty ELSE 0 END), 0) AS pending,
+    coalesce(sum(c.parked), 0) AS parked
+FROM board_cards c WHERE c.project_id = :project_id
+
+-- name: board_comment_counts
+SELECT count(*) AS comments, coalesce(sum(m.parked), 0) AS parked
+FROM board_comments m JOIN board_cards c ON c.key = m.card_key WHERE c.project_id = :project_id
+
+-- name: board_parked
+SELECT c.task_id, c.card_id, c.error FROM board_cards c WHERE c.project_id = :project_id AND c.parked = 1
+UNION ALL
+SELECT c.task_id, c.card_id, m.error FROM board_comments m JOIN board_cards c ON c.key = m.card_key
+WHERE c.project_id = :project_id AND m.parked = 1
+ORDER BY 1 LIMIT :limit
+
+-- name: board_retry_cards
+UPDATE board_cards SET parked = 0, attempts = 0, retry_at_ms = 0, dirty = 1, error = ''
+WHERE project_id = :project_id AND (parked = 1 OR (dirty = 1 AND attempts > 0))
+
+-- name: board_retry_comments
+UPDATE board_comments SET parked = 0, attempts = 0, error = ''
+WHERE parked = 1 AND card_key IN (SELECT c.key FROM board_cards c WHERE c.project_id = :project_id)
+
+-- name: add_board_card
+INSERT INTO board_cards ({board_card_names}) VALUES ({board_card_values}) RETURNING key
+
+-- name: delete_board_card
+DELETE FROM board_cards WHERE key = :key
+
+-- name: board_card_dirty
+UPDATE board_cards SET dirty = 1,
+    attempts = CASE WHEN parked = 1 THEN 0 ELSE attempts END,
+    retry_at_ms = CASE WHEN parked = 1 THEN 0 ELSE retry_at_ms END, parked = 0
+WHERE key = :key
+
+-- name: board_card_busy
+UPDATE board_cards SET busy_until_ms = :until_ms WHERE key = :key AND busy_until_ms <= :now_ms
+
+-- name: board_card_made
+UPDATE board_cards SET card_id = :card_id, born = :born WHERE key = :key
+
+-- name: board_card_seen
+UPDATE board_cards SET base = :base, change_no = :change_no, gone = 0 WHERE key = :key
+
+-- name: board_card_unchanged
+UPDATE board_cards SET gone = 0 WHERE key = :key AND gone > 0
+
+-- name: board_card_acked
+UPDATE board_cards SET version = :version, dirty = :dirty, attempts = 0, error = '', retry_at_ms = 0, busy_until_ms = 0
+WHERE key = :key
+
+-- name: board_card_failed
+UPDATE board_cards SET attempts = :attempts, parked = :parked, error = :error, retry_at_ms = :retry_at_ms,
+    version = :version, busy_until_ms = 0
+WHERE key = :key
+
+-- name: board_card_gone
+UPDATE board_cards SET gone = gone + 1 WHERE key = :key RETURNING gone
+
+-- name: board_card_reverted
+UPDATE board_cards SET reversions = reversions + 1 WHERE key = :key RETURNING reversions
+
+-- name: board_card_said
+UPDATE board_cards SET said_seq = :said_seq WHERE key = :key
+
+-- name: board_tombstones
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.task_key IS NULL AND c.dirty = 0 AND c.version >= 0
+
+-- name: board_untouched_tasks
+SELECT t.key FROM tasks t
+WHERE t.project_id = :project_id AND t.status <> 'done'
+    AND NOT EXISTS (SELECT 1 FROM board_cards c WHERE c.project_id = :project_id AND c.task_key = t.key)
+ORDER BY t.key LIMIT :limit
+
+-- name: messages_to_say
+SELECT {message} FROM messages m
+WHERE m.task_key = :task_key AND m.seq > :after AND m.kind <> 'board' ORDER BY m.seq LIMIT :limit
+
+-- name: last_message_of
+SELECT coalesce(max(m.seq), 0) AS seq FROM messages m WHERE m.task_key = :task_key
+
+-- name: add_board_comment
+INSERT INTO board_comments (comment_key, card_key, text, attempts, parked, error)
+VALUES (:comment_key, :card_key, :text, 0, 0, '') ON CONFLICT (comment_key) DO NOTHING
+
+-- name: board_comments_of
+SELECT comment_key, text, attempts FROM board_comments WHERE card_key = :card_key AND parked = 0 ORDER BY comment_key
+
+-- name: delete_board_comment
+DELETE FROM board_comments WHERE comment_key = :comment_key
+
+-- name: board_comment_failed
+UPDATE board_comments SET attempts = attempts + 1, error = :error,
+    parked = CASE WHEN attempts + 1 >= :most THEN 1 ELSE 0 END
+WHERE comment_key = :comment_key
+
+-- == alerts ==
+
+-- name: raise_alert
+INSERT INTO alerts (project_id, kind, raised_at_ms) VALUES (:project_id, :kind, :now_ms)
+ON CONFLICT (project_id, kind) DO UPDATE SET raised_at_ms = excluded.raised_at_ms
+WHERE alerts.raised_at_ms <= :before_ms
+
+-- name: note_request
+INSERT INTO requests (project_id, agent_id, at_ms) VALUES (:project_id, :agent_id, :now_ms)
+ON CONFLICT (project_id, agent_id) DO UPDATE SET at_ms = excluded.at_ms
+
+-- name: requesting_agents
+SELECT count(*) AS n FROM (
+    SELECT r.agent_id FROM requests r
+    WHERE r.at_ms > :since_ms AND (CAST(:project_id AS TEXT) IS NULL OR r.project_id = :project_id)
+    UNION
+    SELECT l.agent_id FROM leases l
+    WHERE l.state IN ('offered', 'active') AND l.granted_at_ms > :since_ms
+        AND (CAST(:project_id AS TEXT) IS NULL OR l.project_id = :project_id)) asked

@@ -60,6 +60,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     ("get", "/dead"): ("The dead-letter list.", None, ("project", *_PAGED), {200: "SeenTasks"}),
     ("get", "/events"): ("A stream of events.", None, ("project", "task_id", "agent_id", "after"), {200: _SSE}),
+    ("post", "/boards/webhook"): (
+        "What a board calls when something happened on it.",
+        "BoardEvent",
+        ("project", "token"),
+        {202: "Noted"},
+    ),
     ("get", "/health"): ("Statistics and monitors.", None, (), {200: "Health"}),
     ("get", "/metrics"): ("The same for Prometheus.", None, (), {200: _PLAIN}),
 }

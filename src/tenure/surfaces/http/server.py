@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from tenure.core.errors import refuse
-from tenure.surfaces.http import answers, lease, ledger, operations, tasks
+from tenure.surfaces.http import answers, boards, lease, ledger, operations, tasks
 from tenure.surfaces.http.credentials import FAILED, Guard, Tokens
 from tenure.surfaces.http.direct import Direct
 from tenure.surfaces.http.node import Node
@@ -50,6 +50,7 @@ ROUTES = [
     Route("/tasks/{task_id}/receipts", ledger.list_receipts, methods=["GET"]),
     Route("/tasks/{task_id}/requeue", tasks.requeue, methods=["POST"]),
     Route("/dead", tasks.dead, methods=["GET"]),
+    Route("/boards/webhook", boards.webhook, methods=["POST"]),
     Route("/events", operations.events, methods=["GET"]),
     Route("/health", operations.health, methods=["GET"]),
     Route("/metrics", operations.metrics, methods=["GET"]),
