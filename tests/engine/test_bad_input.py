@@ -51,6 +51,7 @@ GOOD: dict[str, Any] = {
     "records": [],
     "sender": "ann",
     "server_id": "s1",
+    "status": "todo",
     "task_id": "F001",
     "tasks": [{"title": "one more"}],
     "text": "hello",
@@ -70,6 +71,7 @@ ALSO: dict[str, dict[str, Any]] = {
     "assign_task": {"task_id": "F003"},
     "delete_task": {"task_id": "F003"},
     "link_down": {"link_id": "{link}"},
+    "move_task": {"task_id": "F003", "status": "done"},
     "pulse": {"link_id": "{link}"},
     "show_receipt": {"receipt_id": "{receipt}"},
 }

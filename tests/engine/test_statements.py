@@ -26,6 +26,7 @@ from tenure.engine import (
     recovery,
     transfer,
 )
+from tenure.engine import board as by_hand
 from tenure.engine import tasks as board
 from tenure.engine.touch import touch
 from tenure.engine.verb import VERBS
@@ -115,6 +116,7 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
         17,
         lambda s: partial(transfer.import_records, s, records=[{"record": "task", "task_id": "NEW", "title": "More"}]),
     ),
+    "move_task": (20, lambda s: partial(by_hand.move_task, s, task_id="HELD", status="todo", revoke=True)),
     "seal": (6, lambda s: partial(receipts.seal, s)),
     "prune": (11, lambda s: partial(observe.prune, s)),
 }

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from tenure.core.errors import refuse
+from tenure.surfaces.dashboard.routes import ROUTES as DASHBOARD
 from tenure.surfaces.http import answers, lease, ledger, operations, tasks
 from tenure.surfaces.http.credentials import FAILED, Guard, Tokens
 from tenure.surfaces.http.node import Node
@@ -65,7 +66,7 @@ def build(store: SqliteStore, server_id: str, tokens: Tokens | None = None) -> A
         await node.stop()
 
     application = Starlette(
-        routes=ROUTES,
+        routes=[*ROUTES, *DASHBOARD],
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
@@ -80,7 +81,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     response.headers.update(error.headers or {})
     if error.status_code == 405:
         # Starlette names the methods of the first route only.
-        matching = [route for route in ROUTES if route.matches(request.scope)[0] is not Match.NONE]
+        matching = [route for route in (*ROUTES, *DASHBOARD) if route.matches(request.scope)[0] is not Match.NONE]
         response.headers["Allow"] = ", ".join(sorted({method for route in matching for method in route.methods or ()}))
     return response
 
