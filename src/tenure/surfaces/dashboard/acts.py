@@ -1,6 +1,6 @@
 """What the page writes: each act is one verb of the engine, called like everyone else calls it.
 
-A write must prove that it comes from this server's own page (sessions.py), whether or not the server has tokens: another
+A write must prove that it comes from the page of this very server (sessions.py), with tokens or without: another
 program on this machine may serve pages too. An operator may do everything; a token that speaks for one agent may write
 messages in its name and nothing else here.
 """

@@ -155,7 +155,7 @@ async def _task(node: Node, task_id: str, project: str) -> dict[str, Any] | Refu
         "messages": [{**common.message(one), "at": one.at_ms} for one in detail.messages],
         "decisions": [{"at": one.at_ms, "agent_id": one.agent_id, "decision": one.decision} for one in decided],
         "story": [{"at": line.at_ms, "text": line.text} for line in story.story],
-        "conditions": [condition.as_dict() for condition in story.conditions],
+        "conditions": [{"name": one.name, "holds": one.holds, "detail": one.detail} for one in story.conditions],
         "instructions": text,
         "graph": shapes.neighbours(around),
         "receipts": [shapes.receipt(one) for one in chain],
