@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http soak lock clean
+.PHONY: help setup run tour test check format lint types layers docs simulate bench bench-cli bench-http soak screenshots lock clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ bench-http: $(STAMP) ## Measure the HTTP surface against a bare ASGI application
 
 soak: $(STAMP) ## Run 20,000 tasks through a fleet of 32 while the server is killed twice
 	$(BIN)/python -m tests.http.fleet
+
+# As a module: it shares the stage with the tests.
+screenshots: $(STAMP) ## Retake the screenshots of the documentation (needs Chromium)
+	$(BIN)/python -m tools.screenshots $(ARGS)
 
 # The lock names no index and no path of the machine that made it: any mirror serves the same hashes.
 lock: $(STAMP) ## Regenerate requirements.lock from pyproject.toml (UPGRADE=1 takes newer versions)

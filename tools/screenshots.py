@@ -25,8 +25,8 @@ from tools.stage import Stage
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 # name: (address, width, height, colours, what to wait for)
 SHOTS: dict[str, tuple[str, int, int, str, str]] = {
-    "board": ("/", 1440, 810, "light", ".card .ring"),
-    "board-dark": ("/", 1440, 810, "dark", ".card .ring"),
+    "board": ("/", 1600, 900, "light", ".card .ring"),
+    "board-dark": ("/", 1600, 900, "dark", ".card .ring"),
     "fleet": ("/?view=fleet", 1440, 620, "light", ".lane .span"),
     "task": ("/?task=SHOP-118", 1440, 1000, "light", ".handoff-panel"),
     "silence": ("/?view=agent&agent=codex-1", 1440, 760, "light", ".gap"),

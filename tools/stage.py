@@ -252,7 +252,8 @@ class Stage:
             "rescue_apply": f"git cherry-pick -n refs/tenure/rescue/{task_id}/{START_MS}",
         }
         self.store.connection.execute(
-            "UPDATE handoffs SET git = ? WHERE state = 'open' AND task_key = (SELECT key FROM tasks WHERE task_id = ?)",
+            "UPDATE handoffs SET git = ? WHERE handoff_id = (SELECT h.handoff_id FROM handoffs h "
+            "JOIN tasks t ON t.key = h.task_key WHERE t.task_id = ? ORDER BY h.token DESC LIMIT 1)",
             (json.dumps(facts), task_id),
         )
         self.store.connection.commit()

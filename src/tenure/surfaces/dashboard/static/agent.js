@@ -8,7 +8,7 @@ import { Scale, SPANS } from "./scale.js";
 import { silence, silenceLegend } from "./silence.js";
 import { subscribe } from "./state.js";
 import { bars, ending, explain, grid, legend } from "./timeline.js";
-import { ago, duration, exact, now } from "./time.js";
+import { ago, correct, duration, exact, now } from "./time.js";
 import { address, here, replace } from "./url.js";
 
 const LANE = 64;
@@ -41,7 +41,9 @@ export function agent(main, agentId) {
 
   async function load() {
     try {
-      member = (await get(`/dashboard/agents/${encodeURIComponent(agentId)}`)).member;
+      const seen = await get(`/dashboard/agents/${encodeURIComponent(agentId)}`);
+      correct(seen.now);
+      member = seen.member;
     } catch (error) {
       fill(facts, h("p", { class: "bad" }, error.message));
       return;
@@ -81,13 +83,15 @@ export function agent(main, agentId) {
   /** Begin with a stretch in which there is something to see. */
   function fit() {
     fitted = true;
-    const first = Math.min(...member.spans.slice(0, 6).map((span) => span.granted_at));
-    scale.span = Math.max(5 * 60_000, Math.min((now() - first) * 1.1, 6 * 3_600_000));
+    const first = Math.min(...member.spans.slice(0, 3).map((span) => span.granted_at));
+    scale.span = Math.max(5 * 60_000, Math.min((now() - first) * 1.05, 6 * 3_600_000));
     zoom.draw();
   }
 
   function draw() {
     if (!member) return;
+    const live = member.spans.find((span) => span.live);
+    scale.lead = live ? live.recover_at - now() : 0;
     scale.width = Math.max(160, frame.clientWidth - plot.left);
     lane.setAttribute("width", scale.width + plot.left);
     lane.setAttribute("viewBox", `${-plot.left} 0 ${scale.width + plot.left} ${LANE}`);

@@ -32,7 +32,7 @@ export function board(main) {
       { class: "bar" },
       h("h1", null, "Board"),
       figures,
-      h("div", { class: "bar-tools" }, h("label", { class: "search" }, icon("search"), search), selects.kind, selects.priority, selects.agent, clear, h("button", { type: "button", class: "button primary", onclick: addTask }, icon("plus"), "New task")),
+      h("div", { class: "bar-tools" }, h("label", { class: "search" }, icon("search"), search), selects.kind, selects.priority, selects.agent, clear, h("button", { type: "button", class: "button primary", onclick: addTask }, icon("plus"), h("span", { class: "wide-only" }, "New task"), h("span", { class: "sr narrow-only" }, "New task"))),
     ),
     empty,
     body,
@@ -74,7 +74,9 @@ export function board(main) {
     scheduled = true;
     requestAnimationFrame(() => {
       scheduled = false;
-      refresh();
+      // Nothing moves under a card that is being dragged.
+      if (area.querySelector(".is-dragged")) setTimeout(later, 200);
+      else refresh();
     });
   };
   const stop = subscribe(later);

@@ -56,14 +56,20 @@ export class Column {
         this.drawn.delete(id);
       }
     }
+    let before = null;
     for (const [id, index] of wanted) {
       let element = this.drawn.get(id);
       if (!element) {
         element = card(this.tasks[index]);
         element.task = this.tasks[index];
         this.drawn.set(id, element);
-        this.space.append(element);
       }
+      // The order of the document is the order on the screen: that is what is read aloud.
+      if (!element.isConnected || element.previousElementSibling !== before) {
+        if (before) before.after(element);
+        else this.space.prepend(element);
+      }
+      before = element;
       element.style.transform = `translateY(${index * STEP}px)`;
       element.tabIndex = index === this.focused ? 0 : -1;
       element.setAttribute("aria-posinset", index + 1);

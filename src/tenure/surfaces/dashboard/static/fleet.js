@@ -7,7 +7,7 @@ import { who } from "./card.js";
 import { Scale, SPANS } from "./scale.js";
 import { state, subscribe } from "./state.js";
 import { axis, bars, explain, grid, legend } from "./timeline.js";
-import { ago, now } from "./time.js";
+import { ago, correct, now } from "./time.js";
 import { address, here, replace } from "./url.js";
 
 const ROW = 52;
@@ -59,7 +59,9 @@ export function fleet(main) {
     }
     asked = true;
     try {
-      members = (await get("/dashboard/agents", { project: state.project })).members;
+      const seen = await get("/dashboard/agents", { project: state.project });
+      correct(seen.now);
+      members = seen.members;
       members.sort((a, b) => rank(a) - rank(b) || b.seen_at - a.seen_at);
       build();
     } catch (error) {

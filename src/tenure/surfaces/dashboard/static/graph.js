@@ -46,7 +46,7 @@ export function graph({ nodes, edges }, here) {
   const states = new Map(nodes.map((node) => [node.task_id, node.status]));
   return s(
     "svg",
-    { class: "graph", width: width + 4, height: height + 4, viewBox: `-2 -2 ${width + 4} ${height + 4}`, role: "group", "aria-label": `Dependencies: ${edges.map(([from, to]) => `${from} needs ${to}`).join("; ")}` },
+    { class: "graph", style: { width: "100%", maxWidth: `${width + 4}px`, minWidth: `${Math.round(width * 0.72)}px` }, viewBox: `-2 -2 ${width + 4} ${height + 4}`, role: "group", "aria-label": `Dependencies: ${edges.map(([from, to]) => `${from} needs ${to}`).join("; ")}` },
     edges.map(([from, to]) => {
       const start = spot(to);
       const end = spot(from);

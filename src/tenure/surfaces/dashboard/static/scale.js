@@ -19,11 +19,13 @@ export class Scale {
     // Where it ends when it does not end now.
     this.pinned = null;
     this.width = 600;
+    // How far ahead of now there is something to see: a deadline.
+    this.lead = 0;
     this.changed = () => {};
   }
 
   get to() {
-    return this.pinned ?? now() + this.span * 0.02;
+    return this.pinned ?? now() + Math.max(this.span * 0.02, Math.min(this.lead * 1.1, this.span * 0.25));
   }
 
   get from() {

@@ -16,7 +16,7 @@ export function signsOf(member) {
 }
 
 export function silence(scale) {
-  const svg = s("svg", { class: "silence", height: HEIGHT + 26, role: "group", "aria-label": "Silences over time" });
+  const svg = s("svg", { class: "silence", height: HEIGHT + 32, role: "group", "aria-label": "Silences over time" });
   const tip = explain(svg, ".gap");
   function draw(member) {
     const signs = signsOf(member).filter((sign) => sign.at >= scale.from && sign.at - sign.gap <= scale.to);
@@ -30,6 +30,7 @@ export function silence(scale) {
       levels.map((ms) => s("g", { class: "rung" }, s("line", { x1: 0, x2: scale.width, y1: y(ms), y2: y(ms) }), s("text", { x: -8, y: y(ms) + 4 }, duration(ms)))),
       allowed(signs, live, scale, y),
       signs.map((sign) => gap(sign, scale, y)),
+      live && deadline(live, scale),
       live && present(live, scale, y),
       s("g", { transform: `translate(0 ${HEIGHT + 2})` }, axis(scale, 24)),
     );
@@ -76,10 +77,16 @@ function gap(sign, scale, y) {
   return made;
 }
 
+function deadline(live, scale) {
+  const x = scale.x(live.recover_at);
+  if (x > scale.width) return null;
+  return s("g", { class: "deadline" }, s("line", { x1: x, x2: x, y1: 0, y2: HEIGHT }), s("text", { x: x - 6, y: 12 }, `counts as dead ${exact(live.recover_at)}`));
+}
+
 function present(live, scale, y) {
   const x = scale.x(now());
   const silent = now() - live.seen_at;
-  const made = s("g", { class: "gap running", tabindex: -1 }, s("rect", { x: x - 3, width: 6, y: y(silent), height: Math.max(0, HEIGHT - y(silent)), rx: 2 }), s("text", { x: x - 8, y: y(silent) - 6 }, `silent ${duration(silent)}`));
+  const made = s("g", { class: "gap running", tabindex: -1 }, s("rect", { x: x - 3, width: 6, y: y(silent), height: Math.max(0, HEIGHT - y(silent)), rx: 2 }), s("text", { x: x - 8, y: Math.min(HEIGHT - 8, y(silent) + 34) }, `silent ${duration(silent)}`));
   made.span = live;
   made.words = [`silent for ${duration(silent)} now`, `counts as dead in ${duration(live.recover_at - now())}`];
   return made;
@@ -87,5 +94,5 @@ function present(live, scale, y) {
 
 export function silenceLegend() {
   const entry = (name, text) => h("span", { class: `legend ${name}` }, h("i", { "aria-hidden": "true" }), text);
-  return h("div", { class: "legends" }, entry("m-allowed", "allowed silence: beyond it the holder counts as dead"), entry("m-gap", "silence before a call"), entry("m-near", "more than three quarters of what was allowed"), entry("m-running", "silence now"));
+  return h("div", { class: "legends" }, entry("m-allowed", "allowed silence: beyond it the holder counts as dead"), entry("m-gap", "silence before a call"), entry("m-near", "more than three quarters of what was allowed"), entry("m-running", "silence now"), entry("m-deadline", "deadline"));
 }

@@ -16,16 +16,33 @@ export function task(main, taskId) {
   const left = h("div", { class: "task-main" });
   const right = h("aside", { class: "task-side", "aria-label": "Facts" });
   fill(main, head, h("div", { class: "page task-page" }, left, right));
-  const composer = compose(taskId, () => load());
   let seen = null;
   let rings = [];
+  const slots = [];
+  // A part of the page is drawn again only when what it shows has changed: nobody loses a place or a selection.
+  const slot = (home, shows, make) => {
+    const element = h("div", { class: "slot" });
+    home.append(element);
+    slots.push({ element, shows, make, last: null });
+  };
+  slot(left, (it) => it.leases, (it) => ((rings = []), holding(it, rings)));
+  slot(left, (it) => it.handoffs, handoffs);
+  slot(left, (it) => it.instructions, instructions);
+  const thread = h("div", { class: "slot" });
+  left.append(h("section", { class: "panel" }, h("h2", null, "Messages"), thread, compose(taskId, () => load())));
+  slots.push({ element: thread, shows: (it) => it.messages, make: messages, last: null });
+  slot(left, (it) => [it.receipts, it.verified], receipts);
+  slot(right, (it) => [it.status, it.attempts, it.progress, it.updated_at, it.obligation, it.blocked_reason], facts);
+  slot(right, (it) => it.graph, dependencies);
+  slot(right, (it) => [it.status, it.conditions], why);
+  slot(right, (it) => it.decisions, decisions);
+  slot(right, (it) => it.story, story);
 
   async function load() {
     try {
       seen = await get(`/dashboard/tasks/${encodeURIComponent(taskId)}`, { project: state.project });
     } catch (error) {
-      fill(left, h("div", { class: "empty" }, h("h2", null, error.message), h("p", { class: "muted" }, error.next)));
-      fill(right);
+      if (!seen) fill(left, h("div", { class: "empty" }, h("h2", null, error.message), h("p", { class: "muted" }, error.next)));
       return;
     }
     draw();
@@ -46,9 +63,12 @@ export function task(main, taskId) {
         h("button", { type: "button", class: "button", onclick: () => chooseMove(it) }, icon("move"), "Move…"),
       ),
     );
-    rings = [];
-    fill(left, holding(it, rings), it.handoffs.map(handoff), instructions(it), messages(it, composer), receipts(it));
-    fill(right, facts(it), dependencies(it), why(it), decisions(it), story(it));
+    for (const part of slots) {
+      const shown = JSON.stringify(part.shows(it));
+      if (shown === part.last) continue;
+      part.last = shown;
+      fill(part.element, part.make(it));
+    }
   }
 
   let waiting = 0;
@@ -97,6 +117,13 @@ function holding(it, rings) {
   );
 }
 
+/** The newest whole, the earlier ones folded. */
+function handoffs(it) {
+  const [newest, ...earlier] = it.handoffs;
+  if (!newest) return null;
+  return [handoff(newest), earlier.length ? h("details", { class: "earlier" }, h("summary", null, earlier.length === 1 ? "One earlier handoff" : `${earlier.length} earlier handoffs`), earlier.map(handoff)) : null];
+}
+
 function handoff(it) {
   const git = it.git ?? {};
   const row = (name, value) => value && h("div", { class: "fact" }, h("dt", null, name), h("dd", null, value));
@@ -111,10 +138,14 @@ function handoff(it) {
       row("Because", it.recovery_reason),
       row("Progress", `${it.previous_progress} %`),
       row("Time spent", `${it.time_spent_minutes} min`),
-      row("Branch", it.previous_agent_branch && h("code", null, it.previous_agent_branch)),
-      row("Rescued", git.rescue_ref && h("code", null, git.rescue_ref)),
       row("Merge", git.merge && h("span", { class: `tag ${git.merge === "clean" ? "good" : "warn"}` }, git.merge)),
       row("Valid until", ago(it.expires_at)),
+    ),
+    h(
+      "dl",
+      { class: "facts long" },
+      row("Branch", it.previous_agent_branch && h("code", null, it.previous_agent_branch)),
+      row("Rescued to", git.rescue_ref && h("code", null, git.rescue_ref)),
     ),
     it.last_message && quoted("Last words", it.last_message),
     git.commits?.length ? quoted("Commits", git.commits.join("\n")) : null,
@@ -134,15 +165,11 @@ function instructions(it) {
   return panel("Instructions, as the next holder gets them", h("pre", { class: "instructions", tabindex: 0 }, it.instructions));
 }
 
-function messages(it, composer) {
+function messages(it) {
   const written = it.messages.filter((message) => message.kind !== "handoff");
-  return panel(
-    "Messages",
-    written.length
-      ? h("ol", { class: "thread" }, written.map((message) => h("li", null, h("div", { class: "event-head" }, who(message.from), ago(message.at)), h("p", { class: "message" }, message.text))))
-      : h("p", { class: "muted" }, "Nobody has written yet. The next holder reads what you write here."),
-    composer,
-  );
+  return written.length
+    ? h("ol", { class: "thread" }, written.map((message) => h("li", null, h("div", { class: "event-head" }, who(message.from), ago(message.at)), h("p", { class: "message" }, message.text))))
+    : h("p", { class: "muted" }, "Nobody has written yet. The next holder reads what you write here.");
 }
 
 /** The form is made once, so that a change of the task does not take away what is being typed. */
@@ -226,7 +253,7 @@ function why(it) {
   const failing = it.conditions.filter((condition) => !condition.holds);
   return panel(
     failing.length ? "Why nobody gets it" : "Ready to be claimed",
-    h("ul", { class: "conditions" }, it.conditions.map((condition) => h("li", { class: condition.holds ? "good" : "bad" }, icon(condition.holds ? "check" : "close", 14), h("span", null, condition.detail || condition.name)))),
+    h("ul", { class: "conditions" }, it.conditions.map((condition) => h("li", { class: condition.holds ? "good" : "bad" }, icon(condition.holds ? "check" : "close", 14), h("span", null, h("b", null, condition.name.replaceAll("_", " ")), " ", condition.detail)))),
   );
 }
 

@@ -14,6 +14,12 @@ export function heard(now) {
   frozenAt = null;
 }
 
+/** An answer carried the server's time. It says nothing about whether changes are still heard. */
+export function correct(now) {
+  base = now;
+  heardAt = performance.now();
+}
+
 /** Nothing is heard any more. */
 export function freeze() {
   frozenAt ??= now();

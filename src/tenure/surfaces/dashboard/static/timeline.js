@@ -16,7 +16,7 @@ export function ending(span) {
 /** The bars of one agent. */
 export function bars(scale, member, { height = 34, ticks = true } = {}) {
   const middle = height / 2;
-  const thick = Math.min(16, height - 14);
+  const thick = Math.min(18, height - 22);
   const top = middle - thick / 2;
   const drawn = [];
   for (const span of [...member.spans].reverse()) {
@@ -33,7 +33,7 @@ export function bars(scale, member, { height = 34, ticks = true } = {}) {
       s("rect", { class: "span-bar", x, y: top, width, height: thick, rx: 3 }),
     );
     if (span.live) allowance(group, scale, span, top, thick);
-    if (ticks) for (const [at] of span.signs) if (at >= scale.from && at <= scale.to) group.append(s("line", { class: "sign", x1: scale.x(at), x2: scale.x(at), y1: top + 3, y2: top + thick - 3 }));
+    if (ticks) for (const [at] of span.signs) if (at >= scale.from && at <= scale.to) group.append(s("line", { class: "sign", x1: scale.x(at), x2: scale.x(at), y1: top + thick + 3, y2: top + thick + 8 }));
     if (width > 46) group.append(label(span, x, width, middle));
     marks(group, scale, span, right, middle, top);
     group.span = span;
