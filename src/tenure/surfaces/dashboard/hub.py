@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 PAUSE_S = 0.2
 # A channel that has nothing to tell says so, with the time: a page that hears nothing for longer is cut off.
 BEAT_S = 3.0
-# Events of one message, and messages that wait for one reader.
+# Events of one message; messages, and bytes of them, that wait for one reader.
 EVENTS_AT_ONCE = 250
 QUEUE_MAX = 48
+QUEUE_BYTES = 2 << 20
 # After a refusal of the store.
 RETRY_S = 1.0
 
@@ -45,6 +46,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._waiting: deque[bytes] = deque()
+        self._size = 0
         self._arrived = asyncio.Event()
         self._overrun = asyncio.Event()
         self.dropped = False
@@ -54,7 +56,8 @@ class Reader:
         """Queue a message; a reader whose queue is full is dropped instead."""
         if self.dropped:
             return
-        if len(self._waiting) >= QUEUE_MAX:
+        self._size += len(message)
+        if len(self._waiting) >= QUEUE_MAX or (self._waiting and self._size > QUEUE_BYTES):
             self.dropped = True
             self._overrun.set()
             self._waiting.clear()
@@ -79,6 +82,7 @@ class Reader:
         """What waits, all of it."""
         taken = list(self._waiting)
         self._waiting.clear()
+        self._size = 0
         if not self.ended and not self.dropped:
             self._arrived.clear()
         return taken

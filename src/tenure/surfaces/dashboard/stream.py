@@ -37,6 +37,8 @@ log = logging.getLogger("tenure.dashboard")
 
 # Pages that may be open at once on one server: each costs a connection and a short queue.
 READERS_MAX = 500
+# A page that takes nothing for so long is dropped, however little there is to tell.
+STALLED_S = 20.0
 
 
 def hub_of(request: Request) -> Hub:
@@ -136,7 +138,8 @@ class Stream:
                     reader, overrun = told, asyncio.ensure_future(told.overrun())
                     continue
                 one = asyncio.ensure_future(send({"type": "http.response.body", "body": told, "more_body": True}))
-                await asyncio.wait((one, overrun) if overrun else (one,), return_when=asyncio.FIRST_COMPLETED)
+                waited = (one, overrun) if overrun else (one,)
+                await asyncio.wait(waited, timeout=STALLED_S, return_when=asyncio.FIRST_COMPLETED)
                 if not one.done():
                     one.cancel()
                     log.info("a page that did not keep up was dropped")

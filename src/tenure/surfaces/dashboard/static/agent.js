@@ -17,7 +17,7 @@ export function agent(main, agentId) {
   const scale = new Scale(Number(here().span) || SPANS[0][0]);
   const zoom = zoomBar(scale);
   const plot = silence(scale);
-  const facts = h("div", { class: "facts" });
+  const facts = h("dl", { class: "facts" });
   const lane = s("svg", { class: "lane big", height: LANE + 24, role: "group", "aria-label": "Leases" });
   const frame = h("div", { class: "plot" }, h("div", { class: "plot-lane" }, lane), plot.element);
   const past = h("tbody");
@@ -45,7 +45,7 @@ export function agent(main, agentId) {
       correct(seen.now);
       member = seen.member;
     } catch (error) {
-      fill(facts, h("p", { class: "bad" }, error.message));
+      fill(facts, h("div", { class: "bad" }, h("dt", null, "No such agent"), h("dd", null, error.message)));
       return;
     }
     const held = member.spans.filter((span) => span.live);
