@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
             browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
             for name in names:
                 shoot(browser, served.url, name, target)
-                print(f"{target / name}.png")
+                print(f"{name}.png")
             browser.close()
     return 0
 

@@ -118,8 +118,8 @@ class Stage:
                 "kind": kind,
                 "priority": priority,
                 "after": list(needs),
-                "body": f"{title}.\n\nWork on your own branch. Keep the public API as documented; add a test that fails "
-                "without your change.",
+                "body": f"{title}.\n\nWork on your own branch. Keep the public API as documented; add a test "
+                "that fails without your change.",
             }
             for task_id, title, kind, priority, needs in TASKS
         ]
@@ -144,8 +144,8 @@ class Stage:
             return
         actor.progress = min(100, actor.progress + self.chance.choice((3, 4, 6)))
         if actor.progress >= 100:
-            done = endings.complete(self.store, task_id=actor.task, agent_id=actor.name, message="Merged.")
-            actor.task = None if not isinstance(done, Refused) else None
+            endings.complete(self.store, task_id=actor.task, agent_id=actor.name, message="Merged.")
+            actor.task = None
             return
         said = SAYS.get(actor.progress - actor.progress % 15, "")
         answer = liveness.report(
@@ -167,7 +167,11 @@ class Stage:
             # Alive, but silent for longer than its cadence explains.
             self.actors["codex-1"].silent_until_s = self.second + 240
         elif minute == 2:
-            ok(endings.block(self.store, task_id="SHOP-125", agent_id="operator", reason="Waits for the bank's format."))
+            ok(
+                endings.block(
+                    self.store, task_id="SHOP-125", agent_id="operator", reason="Waits for the bank's format."
+                )
+            )
         elif minute == 38:
             ok(agents.link_down(self.store, link_id=self.links.pop("pi-data"), died=True, detail="exit 137"))
             self.actors["pi-data"].task = None
@@ -177,7 +181,10 @@ class Stage:
                 holder = self.actors[name]
                 if holder.task is not None:
                     notes.log_decision(
-                        self.store, task_id=holder.task, agent_id=name, decision="Optimistic locking, not SELECT FOR UPDATE."
+                        self.store,
+                        task_id=holder.task,
+                        agent_id=name,
+                        decision="Optimistic locking, not SELECT FOR UPDATE.",
                     )
 
     def _last_scene(self) -> None:
@@ -268,4 +275,3 @@ class Stage:
             recovery.advance(self.store)
             self.clock.advance(31)
             recovery.advance(self.store)
-

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tenure.engine import agents, claims, endings, liveness, notes, observe, tasks
 from tenure.store.sqlite import SqliteStore
@@ -17,7 +17,7 @@ from tests.support import add, ok
 SCRIPT = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"
 
 
-def card(page: Page, task_id: str, column: str = "") -> object:
+def card(page: Page, task_id: str, column: str = "") -> Locator:
     return page.locator(f"{f'.column.{column} ' if column else ''}.card[data-id='{task_id}']")
 
 
@@ -34,7 +34,13 @@ def dead(store: SqliteStore, task_id: str) -> None:
     from tenure.engine.receipts import submit_receipt
 
     ok(claims.claim(store, task_id=task_id, agent_id="w.1", profile="worker"))
-    body = {"phase": "complete", "task_id": task_id, "source_system": "w.1", "status": "canceled", "outcome_kind": "none"}
+    body = {
+        "phase": "complete",
+        "task_id": task_id,
+        "source_system": "w.1",
+        "status": "canceled",
+        "outcome_kind": "none",
+    }
     ok(submit_receipt(store, body=body))
     assert status(store, task_id) == "dead"
 
@@ -51,7 +57,7 @@ def test_task_added_on_the_command_line_appears_without_a_reload(
         page.evaluate("() => { window.sameDocument = true; }")
         words = [TENURE, "task", "add", "Shown at once", "--id", "F001", "--store", server.store]
         subprocess.run(words, check=True, capture_output=True, timeout=60)
-        expect(card(page, "F001", "todo")).to_contain_text("Shown at once")  # type: ignore[arg-type]
+        expect(card(page, "F001", "todo")).to_contain_text("Shown at once")
         expect(page.locator(".feed")).to_contain_text("F001")
         assert page.evaluate("() => window.sameDocument")
 
@@ -66,7 +72,7 @@ def test_lease_ring_drains_and_the_recovery_shows(browser: Browser, server: Serv
         first = ring.locator(".ring-term").get_attribute("d")
         until(lambda: ring.count() == 0 or ring.locator(".ring-term").get_attribute("d") != first)
         expect(page.locator(".feed .event[data-kind=recovered]")).to_contain_text("recovered from A1")
-        expect(card(page, "F001", "todo")).to_be_visible()  # type: ignore[arg-type]
+        expect(card(page, "F001", "todo")).to_be_visible()
         expect(ring).to_have_count(0)
 
 
@@ -76,10 +82,12 @@ def test_touch_by_another_process_refills_the_ring(browser: Browser, server: Ser
     ok(claims.claim(beside, task_id="F001", agent_id="A1", profile="agent"))
     with opened(browser, server.url) as page:
         live(page)
-        left = "() => document.querySelector('.card .ring').getAttribute('aria-label')"
-        page.wait_for_function(f"{left}".replace("() => ", "() => !/1 m 20|1 m 19/.test(", 1) + ")")
+        left = "document.querySelector('.card .ring').getAttribute('aria-label')"
+        page.wait_for_function(f"() => !/1 m 20|1 m 19/.test({left})")
         ok(liveness.report(beside, task_id="F001", agent_id="A1", progress=10))
-        page.wait_for_function("() => /working, (1 m 5|2 m)/.test(document.querySelector('.card .ring').getAttribute('aria-label'))")
+        page.wait_for_function(
+            "() => /working, (1 m 5|2 m)/.test(document.querySelector('.card .ring').getAttribute('aria-label'))"
+        )
 
 
 def test_connection_lost_shows_itself_and_a_restarted_server_is_found_again(
@@ -96,7 +104,7 @@ def test_connection_lost_shows_itself_and_a_restarted_server_is_found_again(
         with Server(tmp_path / "tenure.db", port=server.port):
             live(page)
             expect(page.locator("#notice")).to_be_hidden()
-            expect(card(page, "F002")).to_contain_text("Added while nobody served")  # type: ignore[arg-type]
+            expect(card(page, "F002")).to_contain_text("Added while nobody served")
             assert page.evaluate("() => window.sameDocument")
 
 
@@ -145,7 +153,7 @@ def test_five_thousand_tasks_are_drawn_by_their_visible_part(
             }"""
         )
         assert slowest < 1_000, f"a scroll took {slowest:.0f} ms"
-        expect(card(page, "T4999")).to_be_visible()  # type: ignore[arg-type]
+        expect(card(page, "T4999")).to_be_visible()
         assert page.locator(".card").count() < 60
 
 
@@ -190,7 +198,13 @@ def test_phone_has_every_view_and_nothing_hangs_over(browser: Browser, server: S
     hold(beside, "F001", "an-agent-with-a-very-long-name-indeed")
     phone = {"width": 360, "height": 740}
     with opened(browser, server.url, viewport=phone, has_touch=True, is_mobile=True) as page:
-        for address in ("", "?view=fleet", "?view=operations", "?task=F001", "?view=agent&agent=an-agent-with-a-very-long-name-indeed"):
+        for address in (
+            "",
+            "?view=fleet",
+            "?view=operations",
+            "?task=F001",
+            "?view=agent&agent=an-agent-with-a-very-long-name-indeed",
+        ):
             page.goto(f"{server.url}/{address}")
             live(page)
             page.wait_for_selector("main h1")
@@ -215,7 +229,7 @@ def test_drag_of_a_held_card_asks_and_then_revokes(browser: Browser, server: Ser
         assert status(beside, "F001") == "in_progress"
         held.drag_to(page.locator(".column.todo"))
         dialog.locator("[data-confirm]").click()
-        expect(card(page, "F001", "todo")).to_be_visible()  # type: ignore[arg-type]
+        expect(card(page, "F001", "todo")).to_be_visible()
         assert status(beside, "F001") == "todo"
         told = [event for event in ok(observe.events(beside, task_id="F001")) if event.kind == "revoked"]
         assert json.loads(told[0].data)["reason"] == "moved_on_board"
@@ -226,9 +240,9 @@ def test_drag_of_a_free_card_to_done_completes_it(browser: Browser, server: Serv
     add(beside, "F002", after=["F001"])
     with opened(browser, server.url) as page:
         live(page)
-        expect(card(page, "F002")).to_contain_text("waits for F001")  # type: ignore[arg-type]
+        expect(card(page, "F002")).to_contain_text("waits for F001")
         page.locator(".card[data-id=F001]").drag_to(page.locator(".column.done"))
-        expect(card(page, "F001", "done")).to_be_visible()  # type: ignore[arg-type]
+        expect(card(page, "F001", "done")).to_be_visible()
         assert status(beside, "F001") == "done"
 
 
@@ -238,7 +252,7 @@ def test_requeue_is_done_with_the_keyboard_alone(browser: Browser, server: Serve
     dead(beside, "F001")
     with opened(browser, server.url) as page:
         live(page)
-        expect(card(page, "F001", "dead")).to_be_visible()  # type: ignore[arg-type]
+        expect(card(page, "F001", "dead")).to_be_visible()
         for _ in range(30):
             page.keyboard.press("Tab")
             if page.evaluate("() => document.activeElement.dataset.id") == "F002":
@@ -248,7 +262,7 @@ def test_requeue_is_done_with_the_keyboard_alone(browser: Browser, server: Serve
         page.keyboard.press("m")
         expect(page.locator("dialog")).to_contain_text("Requeue")
         page.keyboard.press("Enter")
-        expect(card(page, "F001", "todo")).to_be_visible()  # type: ignore[arg-type]
+        expect(card(page, "F001", "todo")).to_be_visible()
         assert status(beside, "F001") == "todo"
 
 
@@ -274,7 +288,7 @@ def test_first_run_explains_and_loads_an_example(browser: Browser, server: Serve
         live(page)
         expect(page.locator(".ways li")).to_have_count(3)
         page.click("#load-example")
-        expect(card(page, "EX-1", "todo")).to_be_visible()  # type: ignore[arg-type]
+        expect(card(page, "EX-1", "todo")).to_be_visible()
         expect(page.locator(".first")).to_have_count(0)
         assert len(ok(observe.list_tasks(beside))) == 7
 
@@ -319,7 +333,7 @@ def test_token_becomes_a_session_that_scripts_cannot_read(browser: Browser, tmp_
         assert "operator-token-0001" not in kept["value"]
         assert page.evaluate("() => document.cookie") == ""
         page.click("#load-example")
-        expect(card(page, "EX-1")).to_be_visible()  # type: ignore[arg-type]
+        expect(card(page, "EX-1")).to_be_visible()
         page.get_by_role("button", name="Sign out").click()
         page.wait_for_selector("#token")
 

@@ -81,7 +81,9 @@ def test_every_file_that_the_page_names_is_served(open_server: Api) -> None:
         assert again.status_code == 304
 
 
-@pytest.mark.parametrize("name", ["../routes.py", "..%2froutes.py", "%2e%2e%2froutes.py", "nothing.js", "__init__.py", ""])
+@pytest.mark.parametrize(
+    "name", ["../routes.py", "..%2froutes.py", "%2e%2e%2froutes.py", "nothing.js", "__init__.py", ""]
+)
 def test_no_path_leads_out_of_the_static_folder(open_server: Api, name: str) -> None:
     assert open_server.http.get(f"/dashboard/static/{name}").status_code == 404
 

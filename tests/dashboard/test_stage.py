@@ -43,8 +43,8 @@ def test_view_has_no_serious_violation(browser: Browser, staged: Served, view: s
 def test_dialogs_have_no_serious_violation(browser: Browser, staged: Served) -> None:
     with opened(browser, staged.url) as page:
         live(page)
-        for open_it in (lambda: page.keyboard.press("n"), lambda: page.keyboard.press("?")):
-            open_it()
+        for key in ("n", "?"):
+            page.keyboard.press(key)
             page.wait_for_selector("dialog[open]")
             assert violations(page) == []
             page.keyboard.press("Escape")
@@ -59,7 +59,7 @@ def test_parts_of_a_ring_differ_in_colour_and_in_shape(browser: Browser, staged:
             held = page.locator(f".card[data-part={part}]").first
             held.wait_for()
             looks[part] = held.locator(f".ring-{part}").evaluate(
-                "path => [getComputedStyle(path).stroke, getComputedStyle(path).strokeDasharray, path.getAttribute('d') !== '']"
+                "path => [getComputedStyle(path).stroke, getComputedStyle(path).strokeDasharray, !!path.getAttribute('d')]"
             )
             assert looks[part][2], part
         assert len({stroke for stroke, _, _ in looks.values()}) == 3

@@ -120,8 +120,8 @@ def resident_kib(pid: int) -> int:
 
 
 class Reader:
-    """A page that reads, and comes back with the last number it saw when it is dropped. It looks at the bytes only: fifty
-    pages that parsed everything would be slower than the server in this one process."""
+    """A page that reads, and comes back with the last number it saw when it is dropped. It looks at the bytes only:
+    fifty pages that parsed everything would be slower than the server in this one process."""
 
     def __init__(self, port: int, after: int, until: int) -> None:
         self.port, self.last, self.until = port, after, until

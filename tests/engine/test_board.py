@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tenure.clock import ManualClock
@@ -64,7 +66,7 @@ MOVES = {
 
 
 @pytest.mark.parametrize(("state", "to"), MOVES)
-def test_move_task_does_what_the_column_means(store: SqliteStore, state: str, to: str) -> None:
+def test_move_task_does_what_the_column_means(store: SqliteStore, state: str, to: Any) -> None:
     put(store, "F001", state)
     told = MOVES[state, to]
     before = ok(observe.newest_event(store))
@@ -78,7 +80,7 @@ def test_move_task_does_what_the_column_means(store: SqliteStore, state: str, to
 
 
 @pytest.mark.parametrize("to", ["todo", "blocked", "done"])
-def test_move_task_of_a_live_holder_needs_to_be_told_so(store: SqliteStore, to: str) -> None:
+def test_move_task_of_a_live_holder_needs_to_be_told_so(store: SqliteStore, to: Any) -> None:
     put(store, "F001", "held")
     answer = refused(board.move_task(store, task_id="F001", status=to), "task_held")
     assert answer.facts["holder"] == "A1"
@@ -178,13 +180,13 @@ def test_fleet_tells_links_health_and_the_end_of_each_lease(store: SqliteStore, 
     assert [members[name].link for name in ("A1", "A2", "A3")] == ["unlinked", "unlinked", "departed"]
     assert members["A1"].health == 75
     assert members["A2"].health is None
-    ended = [span for span in members["A1"].spans if span.lease.state == "expired"][0]
+    ended = next(span for span in members["A1"].spans if span.lease.state == "expired")
     assert ended.lease.returned_at_ms is not None
     assert any("recovered from A1" in told.text for told in ended.told)
 
 
 def test_extension_is_named_by_what_reaches_furthest() -> None:
-    base = {
+    base: dict[str, Any] = {
         "lease_id": "L1", "task_key": 1, "project_id": "default", "task_id": "F001", "agent_id": "A1", "incarnation": 1,
         "token": 1, "profile": "agent", "state": "active", "granted_at_ms": 0, "term_ms": 60_000, "grace_ms": 20_000,
         "expires_at_ms": 60_000, "seen_at_ms": 0, "wake_at_ms": 0,

@@ -45,6 +45,7 @@ ROUTES = [
     Route("/tasks/{task_id}", tasks.show, methods=["GET"]),
     Route("/tasks/{task_id}/receipts", ledger.list_receipts, methods=["GET"]),
     Route("/tasks/{task_id}/requeue", tasks.requeue, methods=["POST"]),
+    Route("/tasks/{task_id}/move", tasks.move, methods=["POST"]),
     Route("/dead", tasks.dead, methods=["GET"]),
     Route("/events", operations.events, methods=["GET"]),
     Route("/health", operations.health, methods=["GET"]),
