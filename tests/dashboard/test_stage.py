@@ -59,7 +59,8 @@ def test_parts_of_a_ring_differ_in_colour_and_in_shape(browser: Browser, staged:
             held = page.locator(f".card[data-part={part}]").first
             held.wait_for()
             looks[part] = held.locator(f".ring-{part}").evaluate(
-                "path => [getComputedStyle(path).stroke, getComputedStyle(path).strokeDasharray, !!path.getAttribute('d')]"
+                "path => { const style = getComputedStyle(path);"
+                " return [style.stroke, style.strokeDasharray, !!path.getAttribute('d')]; }"
             )
             assert looks[part][2], part
         assert len({stroke for stroke, _, _ in looks.values()}) == 3
