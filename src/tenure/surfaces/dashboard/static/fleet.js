@@ -48,6 +48,7 @@ export function fleet(main) {
   const count = h("span", { class: "figures" });
   fill(main, h("header", { class: "bar" }, h("h1", null, "Fleet"), count, h("div", { class: "bar-tools" }, zoom.element)), h("div", { class: "page" }, table, legend()));
   let members = [];
+  let more = false;
   let rows = [];
   let asked = false;
   let again = false;
@@ -62,6 +63,7 @@ export function fleet(main) {
       const seen = await get("/dashboard/agents", { project: state.project });
       correct(seen.now);
       members = seen.members;
+      more = seen.next_after !== null;
       members.sort((a, b) => rank(a) - rank(b) || b.seen_at - a.seen_at);
       build();
     } catch (error) {
@@ -78,7 +80,7 @@ export function fleet(main) {
     const present = members.filter((member) => member.link !== "departed");
     fill(count, h("span", { class: "figure" }, h("b", null, present.length), " present"), h("span", { class: "figure" }, h("b", null, members.filter((member) => member.link === "linked").length), " linked"));
     rows = members.map((member) => ({ member, svg: s("svg", { class: "lane", height: ROW, role: "group", "aria-label": `Leases of ${member.agent_id}` }) }));
-    fill(list, rows.map(({ member, svg }) => row(member, svg)));
+    fill(list, rows.map(({ member, svg }) => row(member, svg)), more && h("p", { class: "column-note" }, `Only the first ${members.length} agents, by id, are shown.`));
     if (!members.length) fill(list, h("div", { class: "empty" }, h("h2", null, "Nobody is here yet"), h("p", { class: "muted" }, "Agents appear when they register or claim their first task."), h("pre", { class: "code" }, "tenure agent join --name claude-1\ntenure task claim --next")));
     draw();
   }
