@@ -59,6 +59,7 @@ GOOD: dict[str, Any] = {
     "records": [],
     "sender": "ann",
     "server_id": "s1",
+    "status": "todo",
     "task_id": "F001",
     "tasks": [{"title": "one more"}],
     "text": "hello",
@@ -82,6 +83,7 @@ ALSO: dict[str, dict[str, Any]] = {
     "attach_facts": {"handoff_id": "{handoff}"},
     "fence": {"lease_id": "{lease}"},
     "link_down": {"link_id": "{link}"},
+    "move_task": {"task_id": "F003", "status": "done"},
     "pulse": {"link_id": "{link}"},
     "show_receipt": {"receipt_id": "{receipt}"},
 }

@@ -30,6 +30,7 @@ from tenure.engine import (
     recovery,
     transfer,
 )
+from tenure.engine import board as by_hand
 from tenure.engine import tasks as board
 from tenure.engine.touch import touch
 from tenure.engine.verb import VERBS
@@ -147,6 +148,7 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     "connect_board": (13, lambda s: partial(boards.connect_board, s, url="http://b", board="B")),
     "disconnect_board": (12, lambda s: connected(s, boards.disconnect_board)),
     "retry_board": (11, lambda s: connected(s, boards.retry_board)),
+    "move_task": (20, lambda s: partial(by_hand.move_task, s, task_id="HELD", status="todo", revoke=True)),
     "seal": (6, lambda s: partial(receipts.seal, s)),
     "prune": (11, lambda s: partial(observe.prune, s)),
 }

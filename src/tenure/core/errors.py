@@ -72,6 +72,7 @@ CODES: dict[str, tuple[int, int, str]] = {
     "task_held": (EXIT_STATE, 409, "Revoke or release the live lease first."),
     "task_waiting": (EXIT_STATE, 409, "Wait until the named time, or requeue the task to run it now."),
     "dependencies_unmet": (EXIT_STATE, 409, "Finish the named dependencies first."),
+    "events_lost": (EXIT_STATE, 410, "Look at everything once more, then follow the events from there."),
     "wrong_state": (EXIT_STATE, 409, "Show the task to see what it can do from here."),
     "task_exists": (EXIT_STATE, 409, "Choose another id, or edit the existing task."),
     "project_exists": (EXIT_STATE, 409, "Choose another id, or use the existing project."),

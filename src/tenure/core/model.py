@@ -130,6 +130,8 @@ class Lease(Record):
     # Marks: the gaps between them in ms, newest last, joined with spaces, and the time of the last one.
     mark_gaps: str = ""
     marked_at_ms: int | None = None
+    # The holder's last calls, newest last: how long it had been silent and how long it might have been (core/signs.py).
+    signs: str = ""
     stuck: int = 0
     over_max: int = 0
     # The server the holder talks through, and that server's last pulse (joined in by every query that loads a lease).

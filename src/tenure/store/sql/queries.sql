@@ -16,6 +16,12 @@ FROM leases l LEFT JOIN servers s ON s.server_id = l.server_id
 -- fragment: deaf_ms
 (:now_ms - CASE WHEN seen_at_ms > :pulsed_at_ms THEN seen_at_ms ELSE :pulsed_at_ms END)
 
+-- A task as a card shows it, without what may be long.
+-- fragment: card
+t.key, t.project_id, t.task_id, t.title, t.kind, t.status, t.priority, t.complexity, t.assigned_to, t.owner,
+t.progress, t.attempts, t.max_attempts, t.unmet, t.slots, t.open_slots, t.waiting, t.not_before_ms, t.retry_at_ms,
+t.rank_ms, t.requires, t.blocked_reason, t.outcome, t.created_at_ms, t.updated_at_ms, t.done_at_ms, t.version
+
 -- == clock and boots ==
 
 -- name: clock
@@ -614,7 +620,7 @@ UPDATE leases SET
     silent_until_ms = :silent_until_ms, death_at_ms = :death_at_ms, recover_at_ms = :recover_at_ms,
     wake_at_ms = :wake_at_ms, warned = :warned, renewals = :renewals, reports = :reports, touches = :touches,
     progress = :progress, message = :message, mark_gaps = :mark_gaps, marked_at_ms = :marked_at_ms, stuck = :stuck,
-    over_max = :over_max, end_reason = :end_reason
+    over_max = :over_max, end_reason = :end_reason, signs = :signs
 WHERE lease_id = :lease_id AND token = :token
 
 -- name: move_lease
@@ -623,7 +629,7 @@ UPDATE leases SET server_id = :server_id WHERE lease_id = :lease_id AND token = 
 -- name: accept_lease
 UPDATE leases SET state = 'active', accepted_at_ms = :accepted_at_ms, seen_at_ms = :seen_at_ms,
     incarnation = :incarnation, expires_at_ms = :expires_at_ms, touches = :touches, recover_at_ms = :recover_at_ms,
-    wake_at_ms = :wake_at_ms
+    wake_at_ms = :wake_at_ms, signs = :signs
 WHERE lease_id = :lease_id AND token = :token AND state = 'offered'
 
 -- name: end_lease
@@ -1157,3 +1163,90 @@ SELECT count(*) AS n FROM (
     SELECT l.agent_id FROM leases l
     WHERE l.state IN ('offered', 'active') AND l.granted_at_ms > :since_ms
         AND (CAST(:project_id AS TEXT) IS NULL OR l.project_id = :project_id)) asked
+
+-- == the dashboard: cards, live leases, agents in time ==
+
+-- name: cards_of_status
+SELECT {card}
+FROM tasks t WHERE t.project_id = :project_id AND t.status = :status ORDER BY t.rank_ms, t.key LIMIT :limit
+
+-- name: newest_cards_of_status
+SELECT {card}
+FROM tasks t WHERE t.project_id = :project_id AND t.status = :status ORDER BY t.rank_ms DESC, t.key DESC LIMIT :limit
+
+-- name: cards_named
+SELECT {card}
+FROM tasks t WHERE t.project_id = :project_id AND t.task_id IN (SELECT value FROM json_each(:task_ids))
+
+-- name: needs_of_tasks
+SELECT d.task_key, d.needs_id, t.status FROM dependencies d LEFT JOIN tasks t ON t.key = d.needs_key
+WHERE d.task_key IN (SELECT value FROM json_each(:keys)) ORDER BY d.task_key, d.needs_id
+
+-- name: open_handoffs_of_tasks
+SELECT h.task_key, h.recovered_from_agent, h.recovered_at_ms, h.recovery_reason FROM handoffs h
+WHERE h.task_key IN (SELECT value FROM json_each(:keys)) AND h.state = 'open' AND h.recovery_expires_at_ms > :now_ms
+ORDER BY h.task_key, h.token
+
+-- name: unended_of_project
+SELECT {lease_row} {lease_from}
+WHERE l.state IN ('offered', 'active') AND l.project_id = :project_id ORDER BY l.recover_at_ms LIMIT :limit
+
+-- name: kinds
+SELECT DISTINCT t.kind FROM tasks t WHERE t.project_id = :project_id AND t.kind <> '' ORDER BY t.kind LIMIT :limit
+
+-- name: past_of_agent
+SELECT {lease_row} {lease_from}
+WHERE l.agent_id = :agent_id AND l.state NOT IN ('offered', 'active') ORDER BY l.granted_at_ms DESC LIMIT :limit
+
+-- name: handed_over
+SELECT h.lease_id, h.recovered_at_ms FROM handoffs h
+JOIN leases l ON l.lease_id = h.lease_id AND l.task_key = h.task_key
+WHERE h.lease_id IN (SELECT value FROM json_each(:lease_ids))
+
+-- name: told_of_leases
+SELECT {event} FROM leases l JOIN events e ON e.task_key = l.task_key AND e.lease_id = l.lease_id
+WHERE l.lease_id IN (SELECT value FROM json_each(:lease_ids))
+    AND e.kind IN ('recovered', 'returned', 'healed', 'revoked', 'released', 'completed', 'blocked', 'failed', 'late',
+        'offer_expired', 'stuck')
+ORDER BY e.seq LIMIT :limit
+
+-- name: oldest_event
+SELECT seq FROM events ORDER BY seq LIMIT 1
+
+-- name: happenings
+SELECT e.at_ms, e.kind FROM events e
+WHERE e.seq > :after AND e.at_ms >= :since_ms AND e.project_id = :project_id
+    AND e.kind IN ('completed', 'recovered', 'returned', 'granted', 'accepted', 'failed')
+ORDER BY e.seq
+
+-- name: ready_ages
+SELECT t.task_id, t.title, t.priority, t.created_at_ms, t.not_before_ms, t.retry_at_ms FROM tasks t
+WHERE t.project_id = :project_id AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+ORDER BY t.requires, t.rank_ms, t.key LIMIT :limit
+
+-- name: count_all_ready
+SELECT count(*) AS n FROM (SELECT 1 FROM tasks t
+    WHERE t.project_id = :project_id AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0 LIMIT :limit) found
+
+-- name: backlogs
+SELECT g.gate, g.sent_seq,
+    (SELECT count(*) FROM receipts r WHERE r.seq > g.sent_seq AND r.project_id = g.project_id) AS unsent,
+    (SELECT count(*) FROM gate_receipts m
+     WHERE m.project_id = g.project_id AND m.gate = g.gate AND m.state = 'parked') AS parked
+FROM gates g WHERE g.project_id = :project_id ORDER BY g.gate
+
+-- name: edges_around
+WITH RECURSIVE
+    up (key, depth) AS (
+        SELECT CAST(:task_key AS INTEGER), 0
+        UNION SELECT d.needs_key, u.depth + 1 FROM dependencies d JOIN up u ON d.task_key = u.key
+        WHERE d.needs_key IS NOT NULL AND u.depth < :depth),
+    down (key, depth) AS (
+        SELECT CAST(:task_key AS INTEGER), 0
+        UNION SELECT d.task_key, u.depth + 1 FROM dependencies d JOIN down u ON d.needs_key = u.key
+        WHERE u.depth < :depth)
+SELECT t.task_id, d.needs_id, n.status AS needs_status FROM dependencies d
+JOIN tasks t ON t.key = d.task_key LEFT JOIN tasks n ON n.key = d.needs_key
+WHERE d.task_key IN (SELECT key FROM up UNION SELECT key FROM down)
+    AND (d.needs_key IS NULL OR d.needs_key IN (SELECT key FROM up UNION SELECT key FROM down))
+ORDER BY t.key, d.needs_id LIMIT :limit

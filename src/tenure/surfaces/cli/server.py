@@ -43,6 +43,7 @@ def _greet(url: str, path: str) -> None:
 
     post = f"curl -X POST -H 'Content-Type: application/json' {url}"
     print(f"Tenure listens at {url}, process {os.getpid()}, store {path}")
+    print(f"The dashboard is {url}/")
     print("Try it:")
     print(f"""  {post}/tasks -d '{{"task_summary": "Say hello"}}'""")
     print(f"""  {post}/lease -d '{{"worker_id": "worker.1"}}'""")
