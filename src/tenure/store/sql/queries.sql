@@ -204,11 +204,22 @@ ORDER BY t.key LIMIT :limit
 SELECT t.status AS status, count(*) AS n FROM tasks t
 WHERE (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id) GROUP BY t.status
 
--- name: assigned_or_held
+-- name: count_assignments
+SELECT
+    (SELECT count(*) FROM tasks t WHERE t.status = 'in_progress'
+        AND (CAST(:project_id AS TEXT) IS NULL OR t.project_id = :project_id)) AS shown,
+    (SELECT count(DISTINCT l.task_key) {lease_from}
+        WHERE l.state IN ('offered', 'active') AND l.state = 'active' AND NOT {lease_due}
+        AND (CAST(:project_id AS TEXT) IS NULL OR l.project_id = :project_id)) AS held
+
+-- name: assigned_amiss
 SELECT {task} FROM tasks t
-WHERE t.project_id = :project_id AND (t.status = 'in_progress'
-    OR t.key IN (SELECT l.task_key FROM leases l WHERE l.state IN ('offered', 'active')))
-ORDER BY t.key
+WHERE t.project_id = :project_id AND t.status = 'in_progress' AND coalesce(t.owner, '') NOT IN ('internal', 'external')
+    AND NOT EXISTS (
+        SELECT 1 {lease_from} WHERE l.task_key = t.key AND l.state = 'active' AND NOT {lease_due})
+UNION ALL
+SELECT {task} FROM leases l JOIN tasks t ON t.key = l.task_key
+WHERE l.state IN ('offered', 'active') AND l.state = 'active' AND l.project_id = :project_id AND t.status <> 'in_progress'
 
 -- name: obligations
 SELECT {task} FROM tasks t

@@ -130,6 +130,7 @@ class Mount:
         try:
             async with links.held():
                 await application(request.scope, request.receive, request.send)
+            await request.finish()
         finally:
             session.streams.discard(links)
 
@@ -152,6 +153,7 @@ class _Request:
         self.scope = scope
         self.hung_up = asyncio.Event()
         self.status = 0
+        self._open = False
         self._mount = mount
         self._receive = receive
         self._send = send
@@ -181,7 +183,14 @@ class _Request:
             session_id = dict(message.get("headers", ())).get(SESSION_HEADER)
             if session_id is not None and self.status == 200:
                 self._mount.opened(session_id.decode("latin-1"), self._credential)
+        self._open = message["type"] == "http.response.start" or bool(message.get("more_body"))
         await self._send(message)
+
+    async def finish(self) -> None:
+        """End an answer that was begun. The SDK leaves its streams open when it is told that the client is gone, and so
+        it was told when it is the server that goes: the HTTP server would call that a fault of the application."""
+        if self._open:
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _caller_of(context: Any) -> Caller:
