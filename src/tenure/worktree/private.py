@@ -175,7 +175,10 @@ class Private:
 
         Of those it would otherwise read the content, and take a converted file for a changed one.
         """
-        os.utime(os.path.join(self._root, index), (FAR_S, FAR_S), follow_symlinks=False)
+        path = os.path.join(self._root, index)
+        # Before the first commit there may be none.
+        if os.path.lexists(path):
+            os.utime(path, (FAR_S, FAR_S), follow_symlinks=False)
 
     def ask(
         self,
