@@ -30,7 +30,16 @@ TABLES = (
 # What a sign of life changes, and what shows how a link stands.
 CHANGING = {
     "agents": ("seen_at_ms",),
-    "leases": ("expires_at_ms", "seen_at_ms", "pulsed_at_ms", "recover_at_ms", "wake_at_ms", "warned", "touches"),
+    "leases": (
+        "expires_at_ms",
+        "seen_at_ms",
+        "pulsed_at_ms",
+        "recover_at_ms",
+        "wake_at_ms",
+        "warned",
+        "touches",
+        "signs",
+    ),
 }
 NOT_OF_CALLS = ("linked", "unlinked", "warning")
 # Nothing falls due while the calls are made, however slow the machine is.
