@@ -42,7 +42,7 @@ KEYS = [
 ]
 # The file that the fixture was reduced from, where there is one beside the repository.
 WHOLE = Path(os.environ.get("TENURE_TRACES", plot.ROOT.parent / "shared" / "traces" / "silences-public.csv.gz"))
-has_the_whole = pytest.mark.skipif(not WHOLE.exists(), reason="the whole trace is not here: only its fixture was replayed")
+has_the_whole = pytest.mark.skipif(not WHOLE.exists(), reason="only the fixture was replayed: no whole trace here")
 
 
 @pytest.fixture(scope="module")
