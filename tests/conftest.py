@@ -11,7 +11,7 @@ import pytest
 from tenure.clock import ManualClock
 from tenure.store.sqlite import SqliteStore
 
-# A shell without job control starts what runs in the background deaf to SIGINT, and children inherit that; tests send it.
+# A shell without job control starts what runs in the background deaf to SIGINT. Children inherit that; tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
