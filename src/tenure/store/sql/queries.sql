@@ -1215,7 +1215,8 @@ SELECT seq FROM events ORDER BY seq LIMIT 1
 
 -- name: happenings
 SELECT e.at_ms, e.kind FROM events e
-WHERE e.seq > :after AND e.at_ms >= :since_ms AND e.project_id = :project_id
+WHERE e.seq > coalesce((SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET :most), 0)
+    AND e.at_ms >= :since_ms AND e.project_id = :project_id
     AND e.kind IN ('completed', 'recovered', 'returned', 'granted', 'accepted', 'failed')
 ORDER BY e.seq
 
