@@ -21,8 +21,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DELETE_ON_ERROR:
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
-.PHONY: help setup run tour demo test check format lint types layers docs simulate lock clean conformance
-.PHONY: bench bench-cli bench-http bench-mcp bench-kill bench-postgres soak soak-postgres failover
+.PHONY: help setup run tour demo test check format lint types layers docs simulate lock clean conformance kanboard
+.PHONY: bench bench-cli bench-http bench-mcp bench-kill bench-postgres soak soak-postgres failover screenshots
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ layers: $(STAMP) ## Check that lower layers never import upper ones
 docs: $(STAMP) ## Rewrite the generated parts of the documentation
 	$(BIN)/python tools/docs.py
 	$(BIN)/python tools/plot.py
+
+kanboard: $(STAMP) ## Fetch a real Kanboard and test boards with it, whole counts included
+	$(BIN)/python -m tests.boards.kanboard --fetch
+	TENURE_NEEDS_KANBOARD=1 TENURE_BOARD_COUNTS=full $(BIN)/python -m pytest tests/boards $(ARGS)
 
 simulate: $(STAMP) ## Simulate a fleet from seeds (SEEDS=1000)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
@@ -103,6 +107,10 @@ bench-kill: $(STAMP) ## Measure how soon a killed agent's task is in other hands
 
 soak: $(STAMP) ## Run 20,000 tasks through a fleet of 32 while the server is killed twice
 	$(BIN)/python -m tests.http.fleet
+
+# As a module: it shares the stage with the tests.
+screenshots: $(STAMP) ## Retake the screenshots of the documentation (needs Chromium)
+	$(BIN)/python -m tools.screenshots $(ARGS)
 
 # The lock names no index and no path of the machine that made it: any mirror serves the same hashes.
 lock: $(STAMP) ## Regenerate requirements.lock from pyproject.toml (UPGRADE=1 takes newer versions)

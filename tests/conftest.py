@@ -10,6 +10,17 @@ import pytest
 from tenure.clock import ManualClock
 from tenure.store.sqlite import SqliteStore
 
+# How the skip of a test that needs a real Kanboard begins.
+NOT_TESTED = "no Kanboard here"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what a whole kind of tests could not be run for."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if NOT_TESTED in str(report.longrepr)]
+    if skipped:
+        terminalreporter.section("NOT TESTED against a real Kanboard", sep="!")
+        terminalreporter.line(f"{len(skipped)} tests were skipped: {skipped[0].longrepr[-1]}")
+
 
 @pytest.fixture
 def clock() -> ManualClock:

@@ -21,7 +21,7 @@ from typing import Any
 
 import tenure.engine
 from tenure.clock import ManualClock
-from tenure.core import errors, profiles, receipts, settings
+from tenure.core import errors, profiles, receipts, reconcile, settings
 from tenure.core import recovery as rules
 from tenure.core.deadline import live, median_gap_ms
 from tenure.core.errors import Refused
@@ -75,6 +75,9 @@ MEANINGS = {
     "tenure.receiptgate_url": "The external ReceiptGate that receipts are emitted to and read from. Empty: none.",
     "tenure.receiptgate_project": "The project at the gate. Empty: the one with the name of ours.",
     "tenure.receiptgate_poll_s": "How often the gate is asked for accepted and complete receipts of our tasks.",
+    "tenure.board_poll_s": "How often the board's activity is read for what people did.",
+    "tenure.board_sweep_s": "How often every card of the board is compared: the assignment monitor's interval.",
+    "tenure.gridlock_cooldown_s": "How long the same gridlock is not told again.",
     "tenure.foreign_receipts": "Whether receipts about tasks that live elsewhere are recorded: we are their gate.",
     "design.command": "The program that writes design documents, run without a shell. Empty: the built-in brief.",
     "design.timeout_s": "How long a run of the program may last.",
@@ -379,6 +382,20 @@ def events() -> str:
         for kind, tell in SENTENCES.items()
     ]
     return table(("kind", "told as", "data"), rows)
+
+
+# -- Boards -----------------------------------------------------------------------------------------------------------
+
+
+def board_rows() -> str:
+    """The reconciler's table: every combination of a lease, a card's status and its name."""
+    names = {"nobody": "nobody", "same": "its holder", "agent": "a registered agent", "outsider": "anyone else"}
+    names_held = {**names, "agent": "another registered agent"}
+    rows = []
+    for (present, status, who), chosen in reconcile.TABLE.items():
+        named = "" if status == "missing" else (names_held if present else names)[who]
+        rows.append(("yes" if present else "no", status, named, reconcile.ACTIONS[chosen]))
+    return table(("held", "the card is", "and names", "then"), rows)
 
 
 # -- The command line -------------------------------------------------------------------------------------------------
@@ -700,6 +717,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "receipt-fields": receipt_fields,
     "verbs": verbs,
     "events": events,
+    "board-rows": board_rows,
     "trace": trace,
     "evidence": evidence,
     "zombie": zombie,

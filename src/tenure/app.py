@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from tenure.monitors.loop import Loop
+    from tenure.monitors.loop import Loop, Monitor
     from tenure.store.postgres_runner import PostgresRunner
     from tenure.store.runner import Runner
     from tenure.store.store import Clock, Store
@@ -75,24 +75,28 @@ def runner(store: Store, **options: Any) -> Runner | PostgresRunner:
 
 def monitors(store: Store, environ: Mapping[str, str] | None = None) -> Loop:
     """The monitors of a store, not started, on connections of their own."""
+    from tenure.boards.monitor import BoardLoop
     from tenure.core.settings import SECRETS
     from tenure.gates.beside import LoopWithGate
     from tenure.gates.receiptgate import ReceiptGate
     from tenure.monitors.design import DesignRunner
+    from tenure.monitors.gridlock import GridlockMonitor
     from tenure.monitors.links import LinksMonitor
     from tenure.monitors.recovery import RecoveryMonitor
     from tenure.monitors.rescuer import Rescuer
     from tenure.monitors.upkeep import Upkeep
 
-    own, gates_own, designs_own, rescuers_own = (store.clone() for _ in range(4))
-    token = (os.environ if environ is None else environ).get(SECRETS["receiptgate_token"], "").strip()
-    gate = ReceiptGate(gates_own, token)
+    own, gates_own, designs_own, rescuers_own, boards_own = (store.clone() for _ in range(5))
+    environ = os.environ if environ is None else environ
+    gate = ReceiptGate(gates_own, environ.get(SECRETS["receiptgate_token"], "").strip())
     # A process that exits wakes the loop, which is made around the monitor that watches for it.
     links = LinksMonitor(own, lambda: loop.poke())
-    loop = LoopWithGate([RecoveryMonitor(own), links, Upkeep(own)], own.data_version, gate, gates_own.data_version)
-    runner = DesignRunner(designs_own, environ)
-    loop.also(runner, designs_own.data_version, runner.close)
+    shared: list[Monitor] = [RecoveryMonitor(own), links, Upkeep(own), GridlockMonitor(own)]
+    loop = LoopWithGate(shared, own.data_version, gate, gates_own.data_version)
+    designer = DesignRunner(designs_own, environ)
+    loop.also(designer, designs_own.data_version, designer.close)
     rescuer = Rescuer(rescuers_own)
     loop.also(rescuer, rescuers_own.data_version, rescuer.close)
-    loop.owned = [links, own, gates_own, designs_own, rescuers_own]
+    loop.beside(BoardLoop(boards_own, environ.get(SECRETS["board_token"], "").strip()))
+    loop.owned = [links, own, gates_own, designs_own, rescuers_own, boards_own]
     return loop

@@ -68,8 +68,17 @@ WORDS = {
     "replay": "{trace}",
     "hook pre-push": "",
     "hook pre-receive": "",
+    "board list": "",
     "tour": "",
     "completion": "bash",
+}
+# These need a board; tests/boards runs them with one.
+BOARDS = {
+    "board connect": "kanboard --url http://127.0.0.1:1 --board WEB",
+    "board check": "",
+    "board retry": "",
+    "board disconnect": "",
+    "reconcile": "",
 }
 # These run until they are stopped, or start processes that do; their own tests start them.
 ENDLESS = {"up", "worker", "mcp", "run", "demo"}
@@ -87,14 +96,14 @@ def words_of(command: Command, scene: Desk, tmp_path: Path) -> list[str]:
         "store": scene.store,
         "copy": tmp_path / "copy.db",
     }
-    return [*command.path.split(), *WORDS[command.path].format(receipt=receipt, **files).split()]
+    return [*command.path.split(), *(WORDS | BOARDS)[command.path].format(receipt=receipt, **files).split()]
 
 
 # -- the envelope -----------------------------------------------------------------------------------------------------
 
 
 def test_every_command_has_words_to_try() -> None:
-    assert WORDS.keys() | ENDLESS | IN_GIT == {command.path for command in COMMANDS}
+    assert WORDS.keys() | BOARDS.keys() | ENDLESS | IN_GIT == {command.path for command in COMMANDS}
 
 
 @pytest.mark.parametrize(

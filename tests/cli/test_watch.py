@@ -138,6 +138,23 @@ def test_watch_names_an_announced_silence(store: SqliteStore, screen: Screen, cl
     assert "A1 announced" in screen.draw()
 
 
+def test_watch_names_the_cadence_that_carries_a_holder_beyond_its_grace(
+    store: SqliteStore, screen: Screen, clock: ManualClock
+) -> None:
+    from tenure.engine import liveness
+
+    join(store, "A1")
+    add(store)
+    take(store, "A1")
+    for wait, progress in ((5, 20), (112, 40), (112, 55)):
+        clock.advance(wait)
+        ok(liveness.report(store, task_id="F001", agent_id="A1", progress=progress))
+    clock.advance(140)
+    assert "A1 grace" in screen.draw()
+    clock.advance(20)
+    assert "A1 cadence" in screen.draw()
+
+
 def test_watch_says_what_a_task_waits_for_and_why_it_is_blocked(
     store: SqliteStore, screen: Screen, clock: ManualClock
 ) -> None:

@@ -124,6 +124,9 @@ def test_defaults_of_our_own_section_are_as_designed() -> None:
         "receiptgate_url": "",
         "receiptgate_project": "",
         "receiptgate_poll_s": 5,
+        "board_poll_s": 5,
+        "board_sweep_s": 30,
+        "gridlock_cooldown_s": 600,
         "foreign_receipts": False,
     }
 
@@ -189,6 +192,9 @@ EVERYTHING: dict[str, Any] = {
         "receiptgate_url": "https://gate.example",
         "receiptgate_project": "ours",
         "receiptgate_poll_s": 30,
+        "board_poll_s": 10,
+        "board_sweep_s": 60,
+        "gridlock_cooldown_s": 60,
         "foreign_receipts": True,
     },
     "design": {"command": "designer -v", "timeout_s": 30, "retries": 0},

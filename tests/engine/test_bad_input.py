@@ -17,7 +17,7 @@ import pytest
 import tenure.engine
 from tenure.clock import ManualClock
 from tenure.core.errors import CODES, Refused
-from tenure.engine import agents, claims, dependencies, endings, liveness, notes, projects, tasks
+from tenure.engine import agents, boards, claims, dependencies, endings, liveness, notes, projects, tasks
 from tenure.engine.callers import CALLER
 from tenure.engine.claims import CLAIMANT
 from tenure.engine.observe import show_task
@@ -37,6 +37,7 @@ NAMES = sorted(VERBS)
 GOOD: dict[str, Any] = {
     "agent_id": "A1",
     "assigned_to": "Bob",
+    "board": "WEB",
     "body": {"phase": "progress", "task_id": "F001", "source_system": "A1", "progress": 10},
     "decision": "Use pandas.",
     "boot_id": "boot-1",
@@ -58,10 +59,12 @@ GOOD: dict[str, Any] = {
     "records": [],
     "sender": "ann",
     "server_id": "s1",
+    "status": "todo",
     "task_id": "F001",
     "tasks": [{"title": "one more"}],
     "text": "hello",
     "title": "one more",
+    "url": "http://127.0.0.1:1",
     "worktree": "/src",
 }
 # What some verbs need besides the arguments that have no default.
@@ -80,6 +83,7 @@ ALSO: dict[str, dict[str, Any]] = {
     "attach_facts": {"handoff_id": "{handoff}"},
     "fence": {"lease_id": "{lease}"},
     "link_down": {"link_id": "{link}"},
+    "move_task": {"task_id": "F003", "status": "done"},
     "pulse": {"link_id": "{link}"},
     "show_receipt": {"receipt_id": "{receipt}"},
 }
@@ -179,6 +183,7 @@ class World:
         receipt = ok(list_receipts(self.store))[0]
         # What only this world knows the names of.
         handoff = ok(show_task(self.store, task_id="F003")).handoffs[0]
+        ok(boards.connect_board(self.store, url="http://127.0.0.1:1", board="WEB", token="t"))
         self.named = {
             "{link}": link.link_id,
             "{receipt}": receipt.receipt_id,

@@ -149,6 +149,7 @@ def test_prospects_of_a_project_too_large_to_judge_never_send_away(
     assert (answer.should_exit, answer.retry_after_seconds) == (False, 60)
 
 
+@pytest.mark.sqlite_only
 @pytest.mark.parametrize("count", [3, 300])
 def test_prospects_cost_the_same_statements_in_a_large_project(store: SqliteStore, count: int) -> None:
     ok(tasks.add_tasks(store, tasks=[{"task_id": f"H{n}", "title": "Held"} for n in range(count)]))

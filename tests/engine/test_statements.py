@@ -15,6 +15,8 @@ from tenure.clock import ManualClock
 from tenure.core.errors import Refused
 from tenure.engine import (
     agents,
+    alerts,
+    boards,
     claims,
     dependencies,
     endings,
@@ -28,6 +30,7 @@ from tenure.engine import (
     recovery,
     transfer,
 )
+from tenure.engine import board as by_hand
 from tenure.engine import tasks as board
 from tenure.engine.touch import touch
 from tenure.engine.verb import VERBS
@@ -51,6 +54,11 @@ def lease_of(store: SqliteStore, agent_id: str) -> str:
 def submitting(store: SqliteStore, agent_id: str, phase: str, **fields: object) -> Act:
     body = {"phase": phase, "lease_id": lease_of(store, agent_id), **fields}
     return partial(receipts.submit_receipt, store, body=body)
+
+
+def connected(store: SqliteStore, verb: Callable[[SqliteStore], object]) -> Act:
+    ok(boards.connect_board(store, url="http://b", board="B"))
+    return partial(verb, store)
 
 
 def lapsed(store: SqliteStore) -> Act:
@@ -79,7 +87,7 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     "pulse_server": (5, lambda s: partial(agents.pulse_server, s, server_id="S1")),
     "claim": (17, lambda s: partial(claims.claim, s, task_id="FREE", agent_id="A2", profile="agent")),
     "claim_next": (21, lambda s: partial(claims.claim_next, s, agent_id="A2", profile="agent")),
-    "claim_next in vain": (11, lambda s: partial(claims.claim_next, s, agent_id="A2", project_id="empty")),
+    "claim_next in vain": (12, lambda s: partial(claims.claim_next, s, agent_id="A2", project_id="empty")),
     "offer": (18, lambda s: partial(claims.offer, s, agent_id="A2")),
     "accept": (17, lambda s: partial(claims.accept, s, lease_id=lease_of(s, "W1"))),
     "release": (17, lambda s: partial(endings.release, s, task_id="HELD", agent_id="A1")),
@@ -111,7 +119,7 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     "unblock_task": (6, lambda s: partial(board.unblock_task, s, task_id="BLOCKED")),
     "requeue_task": (7, lambda s: partial(board.requeue_task, s, task_id="BLOCKED")),
     "reopen_task": (7, lambda s: partial(board.reopen_task, s, task_id="DONE")),
-    "delete_task": (17, lambda s: partial(board.delete_task, s, task_id="FREE")),
+    "delete_task": (18, lambda s: partial(board.delete_task, s, task_id="FREE")),
     "add_dependency": (13, lambda s: partial(dependencies.add_dependency, s, task_id="FREE", needs="HELD")),
     "remove_dependency": (9, lambda s: partial(dependencies.remove_dependency, s, task_id="LATER", needs="HELD")),
     "register": (7, lambda s: partial(agents.register, s, agent_id="A2")),
@@ -136,6 +144,11 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
         17,
         lambda s: partial(transfer.import_records, s, records=[{"record": "task", "task_id": "NEW", "title": "More"}]),
     ),
+    "alert_gridlock": (9, lambda s: partial(alerts.alert_gridlock, s)),
+    "connect_board": (13, lambda s: partial(boards.connect_board, s, url="http://b", board="B")),
+    "disconnect_board": (12, lambda s: connected(s, boards.disconnect_board)),
+    "retry_board": (11, lambda s: connected(s, boards.retry_board)),
+    "move_task": (20, lambda s: partial(by_hand.move_task, s, task_id="HELD", status="todo", revoke=True)),
     "seal": (6, lambda s: partial(receipts.seal, s)),
     "prune": (11, lambda s: partial(observe.prune, s)),
 }

@@ -277,7 +277,7 @@ def test_loop_a_gate_that_hangs_delays_no_recovery(tmp_path: Path) -> None:
         add(store, "F002")
         ok(claims.claim(store, task_id="F002", agent_id="worker.w2", profile="worker", ttl_s=1))
         until(lambda: events(store, "recovered"), 6)
-        assert [status.name for status in loop.statuses()] == ["recovery", "upkeep", "receiptgate", "design"]
+        assert "receiptgate" in [status.name for status in loop.statuses()]
         free.set()
         loop.stop()
         assert fake.headers[0]["Authorization"] == "Bearer token"

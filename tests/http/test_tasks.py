@@ -124,3 +124,13 @@ def test_unknown_task_is_not_found(api: Api) -> None:
     for path in ("/tasks/T-none", "/tasks/T-none/requeue"):
         response = api.post(path) if path.endswith("requeue") else api.get(path)
         problem(response, 404, "task_not_found")
+
+
+def test_move_of_a_held_task_is_refused_until_it_says_revoke(api: Api) -> None:
+    api.add(task_id="T-move")
+    api.take()
+    problem(api.post("/tasks/T-move/move", {"status": "todo"}), 409, "task_held")
+    assert must(api.post("/tasks/T-move/move", {"status": "todo", "revoke": True, "by": "mira"}))["status"] == "todo"
+    assert must(api.post("/tasks/T-move/move", {"status": "done"}))["status"] == "done"
+    problem(api.post("/tasks/T-move/move", {"status": "blocked"}), 409, "wrong_state")
+    problem(api.post("/tasks/T-move/move", {"status": "gone"}), 400, "invalid_argument")

@@ -42,7 +42,9 @@ KEYS = [
 ]
 # The file that the fixture was reduced from, for whoever has it: TENURE_TRACES names it.
 WHOLE = Path(os.environ.get("TENURE_TRACES", ""))
-has_the_whole = pytest.mark.skipif(not WHOLE.is_file(), reason="TENURE_TRACES names no file")
+has_the_whole = pytest.mark.skipif(
+    not WHOLE.is_file(), reason="only the fixture was replayed: TENURE_TRACES names no whole trace"
+)
 
 
 @pytest.fixture(scope="module")

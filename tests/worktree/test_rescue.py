@@ -93,6 +93,20 @@ def test_save_what_was_staged_and_then_changed_keeps_both(source: Path) -> None:
     assert found.staged in git(source, "log", "--format=%T", REF)
 
 
+def test_save_a_change_in_the_second_of_the_checkout_is_not_missed(source: Path) -> None:
+    """Same size, same second: only the content tells, and only as long as the index is not taken for younger."""
+    git(source, "config", "core.trustctime", "false")
+    git(source, "config", "core.checkStat", "minimal")
+    moment = 1_700_000_000
+    os.utime(source / "a", (moment, moment))
+    git(source, "update-index", "--refresh")
+    (source / "a").write_text("eno\n")
+    for path in (source / "a", source / ".git" / "index"):
+        os.utime(path, (moment, moment))
+    assert save(source).ref == REF
+    assert shown(source, "a") == "eno\n"
+
+
 def test_save_ignored_files_are_left_out(source: Path) -> None:
     (source / ".gitignore").write_text("*.log\n")
     (source / ".git" / "info" / "exclude").write_text("local\n")

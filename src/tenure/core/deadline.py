@@ -38,6 +38,7 @@ PULSE_EVERY_MS = 5_000
 PULSE_VALID_MS = 15_000
 GAPS_KEPT = 64
 GAPS_NEEDED = 2
+SIGNS_KEPT = 64
 
 
 def rule_ms(lease: Lease) -> int:
@@ -135,12 +136,22 @@ def seen(lease: Lease, now_ms: int, *, extends: bool, expect_silence_ms: int = 0
     lease = lease.replace(
         seen_at_ms=now_ms,
         touches=lease.touches + 1,
+        signs=_signed(lease, now_ms),
         silent_until_ms=now_ms + announced if announced and not lease.fixed else None,
     )
     if not extends or lease.state == "offered":
         return lease
     term_ms = max(lease.term_ms, announced) if lease.fixed else lease.term_ms
     return lease.replace(expires_at_ms=now_ms + term_ms, warned=0)
+
+
+def _signed(lease: Lease, now_ms: int) -> str:
+    """The last signs of life, with this one: how long the holder was silent, and how long it might have been, in tenths
+    of a second. Nothing is decided by them; they show people why a deadline is where it is."""
+    gap = max(0, now_ms - lease.seen_at_ms) // 100
+    allowed = max(0, lease.recover_at_ms - lease.seen_at_ms) // 100
+    kept = lease.signs.split(" ")[1 - SIGNS_KEPT :] if lease.signs else []
+    return " ".join((*kept, f"{gap}/{allowed}"))
 
 
 def marked(lease: Lease, now_ms: int, silence_multiplier: float) -> Lease:

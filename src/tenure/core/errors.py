@@ -54,6 +54,7 @@ CODES: dict[str, tuple[int, int, str]] = {
     "receipt_not_found": (EXIT_NOT_FOUND, 404, "List the task's receipts."),
     "handoff_not_found": (EXIT_NOT_FOUND, 404, "Show the task to see its handoffs."),
     "link_not_found": (EXIT_NOT_FOUND, 404, "Link up again; links end with the process that holds them."),
+    "board_not_found": (EXIT_NOT_FOUND, 404, "Connect one: tenure board connect kanboard --url URL --token TOKEN."),
     "dependency_not_found": (EXIT_NOT_FOUND, 404, "Show the task to see what it depends on."),
     "repository_not_found": (EXIT_NOT_FOUND, 404, "Run it inside a git worktree that has a commit."),
     "worktree_not_found": (EXIT_NOT_FOUND, 404, "List the worktrees: tenure worktree list."),
@@ -71,6 +72,7 @@ CODES: dict[str, tuple[int, int, str]] = {
     "task_held": (EXIT_STATE, 409, "Revoke or release the live lease first."),
     "task_waiting": (EXIT_STATE, 409, "Wait until the named time, or requeue the task to run it now."),
     "dependencies_unmet": (EXIT_STATE, 409, "Finish the named dependencies first."),
+    "events_lost": (EXIT_STATE, 410, "Look at everything once more, then follow the events from there."),
     "wrong_state": (EXIT_STATE, 409, "Show the task to see what it can do from here."),
     "task_exists": (EXIT_STATE, 409, "Choose another id, or edit the existing task."),
     "project_exists": (EXIT_STATE, 409, "Choose another id, or use the existing project."),
@@ -99,6 +101,7 @@ CODES: dict[str, tuple[int, int, str]] = {
     "store_foreign": (EXIT_STORE, 503, "Name another path; this file belongs to another program."),
     "store_newer": (EXIT_STORE, 503, "Upgrade tenure; this store was written by a newer version."),
     "store_shared": (EXIT_STORE, 503, "Use PostgreSQL for more than one machine, or adopt the file on this one."),
+    "board_unavailable": (EXIT_STORE, 503, "Check the board's address and token, then try again; nothing was changed."),
     "cannot_listen": (EXIT_STORE, 503, "Choose another port, or end what listens there."),
     "overloaded": (EXIT_STORE, 503, "Retry after the named delay."),
 }

@@ -130,6 +130,8 @@ class Lease(Record):
     # Marks: the gaps between them in ms, newest last, joined with spaces, and the time of the last one.
     mark_gaps: str = ""
     marked_at_ms: int | None = None
+    # The holder's last calls, newest last: how long it had been silent and how long it might have been (core/signs.py).
+    signs: str = ""
     stuck: int = 0
     over_max: int = 0
     # The server the holder talks through, and that server's last pulse (joined in by every query that loads a lease).
@@ -260,3 +262,47 @@ class Receipt(Record):
     body: str
     prev_hash: str
     hash: str
+
+
+class Board(Record):
+    """A project's external board: where it is, how its columns and people are ours, and how far each side was read."""
+
+    project_id: str
+    kind: str
+    url: str
+    place: str
+    token: str = ""
+    webhook_token: str = ""
+    # JSON: columns, users, priorities (boards/mapping.py).
+    config: str = "{}"
+    link_id: str
+    event_seq: int = 0
+    feed: str = ""
+    changes: int = 0
+    connected_at_ms: int = 0
+    swept_at_ms: int = 0
+    # What went wrong last with the board as a whole; empty while it answers.
+    error: str = ""
+
+
+class BoardCard(Record):
+    """A task's card: what was last seen of it (`base`, JSON), and what is left to deliver."""
+
+    key: int
+    project_id: str
+    task_key: int | None
+    task_id: str
+    card_id: str = ""
+    born: str = ""
+    base: str | None = None
+    change_no: int = 0
+    version: int = 0
+    dirty: int = 1
+    busy_until_ms: int = 0
+    retry_at_ms: int = 0
+    attempts: int = 0
+    parked: int = 0
+    error: str = ""
+    gone: int = 0
+    reversions: int = 0
+    said_seq: int = 0

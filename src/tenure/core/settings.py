@@ -90,6 +90,10 @@ class Settings(Record):
     receiptgate_url: str = ""
     receiptgate_project: str = ""
     receiptgate_poll_s: int = 5
+    # How often people's acts are looked for on the board, and every card of it.
+    board_poll_s: int = 5
+    board_sweep_s: int = 30
+    gridlock_cooldown_s: int = 600
     # Whether this project is a ReceiptGate itself: it records receipts about tasks that live elsewhere.
     foreign_receipts: bool = False
     design: DesignSettings = DesignSettings()
@@ -139,6 +143,9 @@ TENURE_RULES: dict[str, Rule] = {
     "receiptgate_url": ("text", 0, 0),
     "receiptgate_project": ("text", 0, 0),
     "receiptgate_poll_s": ("count", 1, 3600),
+    "board_poll_s": ("count", 1, 3600),
+    "board_sweep_s": ("count", 5, 3600),
+    "gridlock_cooldown_s": ("count", 1, 86_400),
     "foreign_receipts": ("flag", 0, 0),
 }
 DESIGN_RULES: dict[str, Rule] = {
@@ -147,7 +154,7 @@ DESIGN_RULES: dict[str, Rule] = {
     "retries": ("count", 0, 100),
 }
 # What must not be written down among the settings, and the variable of the environment that it is read from.
-SECRETS = {"receiptgate_token": "TENURE_RECEIPTGATE_TOKEN"}
+SECRETS = {"receiptgate_token": "TENURE_RECEIPTGATE_TOKEN", "board_token": "TENURE_BOARD_TOKEN"}
 TASK_TYPE_RULES: dict[str, Rule] = {"lease_duration_s": ("count", 1, _WEEK_S)}
 SECTIONS = ("task_lease", "tenure", "design", "profiles", "task_types")
 

@@ -44,6 +44,12 @@ def _revoked(agent: str, data: dict[str, Any]) -> str:
     return f"taken away from {agent} ({data['reason']}){by}"
 
 
+def _acted(agent: str, data: dict[str, Any]) -> str:
+    shown = f"the card is {data['status'].replace('_', ' ')}, {data['assignee'] or 'nobody'}'s"
+    reverted = f" ({data['reversion']})" if data.get("reversion") else ""
+    return f"{agent} acted on the board: {shown}; {data['action'].replace('_', ' ')}{reverted}"
+
+
 def _with_message(text: str) -> Callable[[str, dict[str, Any]], str]:
     def tell(agent: str, data: dict[str, Any]) -> str:
         said = f": {data['message']}" if data.get("message") else ""
@@ -98,6 +104,14 @@ SENTENCES: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "design_started": _fixed("the design program was started (attempt {attempt} of {of})"),
     "design_failed": _fixed("the design program failed (attempt {attempt} of {of}): {error}"),
     "design_substituted": _fixed("the built-in brief took the place of the design document: {error}"),
+    "board_connected": _fixed("project {project} connected with the board {board}"),
+    "board_disconnected": _fixed("project {project} is no longer on the board {board}"),
+    "board_act": _acted,
+    "board_refused": _fixed("what {agent} did on the board could not be done: {reason}"),
+    "board_parked": _fixed("its card will not take a write, which is parked: {reason}"),
+    "board_alert": _fixed("taken from its holder on the board {reversions} times: somebody should look"),
+    "board_down": _fixed("the board of {project} cannot be used: {error}"),
+    "gridlock": _fixed("project {project} is gridlocked; {agents} agents ask for work: {why}"),
     "project_created": _fixed("project {project} created"),
     "configured": lambda agent, data: f"settings of {data['project'] or 'the store'} changed",
 }

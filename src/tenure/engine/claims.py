@@ -365,6 +365,8 @@ def _do_what_is_due(tx: Transaction) -> bool:
 
 
 def _nothing_ready(tx: Transaction, request: Request) -> Refused:
+    if request.agent.seen_at_ms:
+        tx.do("note_request", project_id=request.project_id, agent_id=request.agent.agent_id, now_ms=tx.now_ms)
     wake_at_ms = load.next_wake_ms(tx)
     return refuse(
         "nothing_ready",
@@ -502,6 +504,23 @@ def regrant(tx: Transaction, task: Task, agent: Agent, last: Lease, settings: Se
     )
     assert not isinstance(given, Refused)
     return given[1]
+
+
+def grant_in_name(tx: Transaction, task: Task, agent: Agent) -> Lease | Refused:
+    """Give a task to an agent that did not ask: somebody says that it is at work on it. If it never shows, it is
+    recovered like any other. The assignment filter holds."""
+    settings = holding.settings_of(tx, task)
+    task, held = recovery.recover_due(tx, task)
+    refused = refusal_to_give(tx, task, held, agent.agent_id, None, settings)
+    if refused is not None:
+        return refused
+    profile = profile_named(agent.profile, settings)
+    if isinstance(profile, Refused):
+        return profile
+    asked = Claimant(agent_id=agent.agent_id, profile=profile.name)
+    request = Request(asked=asked, agent=agent, project_id=task.project_id, profile=profile, settings=settings)
+    given = _give(tx, task, request, state="active", unended=held)
+    return given if isinstance(given, Refused) else given[1]
 
 
 def terms_of(

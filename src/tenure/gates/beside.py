@@ -50,6 +50,14 @@ class LoopWithGate(Loop):
         """Run one more monitor beside the others, before `start`; `close` must end the tick under way soon."""
         self._others.append((Loop([monitor], data_version), close))
 
+    def beside(self, loop: Loop) -> None:
+        """Run a whole loop beside the others, before `start`."""
+        self._others.append((loop, lambda: None))
+
+    def hint(self, project_id: str, card_id: str) -> None:
+        for loop, _ in self._others:
+            loop.hint(project_id, card_id)
+
     def start(self) -> None:
         super().start()
         self._beside.start()

@@ -117,6 +117,9 @@ class Loop:
         """Let every monitor that watches writes look now."""
         self._poked.set()
 
+    def hint(self, project_id: str, card_id: str) -> None:
+        """A board says that a card was touched. Only the loop of the boards listens."""
+
     def statuses(self) -> list[MonitorStatus]:
         """Last tick and next wake of each monitor."""
         return [schedule.status() for schedule in self._schedules]

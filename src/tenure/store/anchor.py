@@ -78,6 +78,9 @@ def _shift(cursor: Any, queries: dict[str, str], by_ms: int, now_ms: int) -> Non
         "handoffs",
         "agents",
         "idempotency",
+        "board_cards",
+        "alerts",
+        "requests",
     ):
         cursor.execute(queries["shift_" + name], values)
 
@@ -92,5 +95,5 @@ def _new_boot(cursor: Any, queries: dict[str, str], old: str, boot: str, now_ms:
         )
     values = {"now_ms": now_ms, "boot_id": boot, "old_boot_id": old}
     cursor.execute(queries["replace_boot"], values)
-    for name in ("leases", "timers", "retries", "links", "servers"):
+    for name in ("leases", "timers", "retries", "links", "servers", "board_cards"):
         cursor.execute(queries["reboot_" + name], values)

@@ -27,6 +27,8 @@ RECORDS: dict[str, tuple[type[Record], str, str, str]] = {
     "message": (model.Message, "m", "", "seq"),
     "event": (model.Event, "e", "", "seq"),
     "receipt": (model.Receipt, "r", "", "seq"),
+    "board": (model.Board, "b", "", ""),
+    "board_card": (model.BoardCard, "c", "", "key"),
 }
 
 # The writes after which what a connection remembers of a table must be asked again. A test holds this to the queries.

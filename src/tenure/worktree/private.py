@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 RAW_ATTRIBUTES = "* -text -eol -crlf -ident -filter -working-tree-encoding -diff merge\n"
 # What of the repository's configuration says how its files lie on the disk. None of it names a program.
 TAKEN_OVER = ("filemode", "symlinks", "ignorecase", "precomposeunicode", "trustctime", "checkstat", "sharedrepository")
+# Later than any file, and within the 32 bits that an index has for seconds.
+FAR_S = 4_000_000_000
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
@@ -152,7 +154,8 @@ class Private:
         """Copy a file as the owner would: the superuser must not read what only it can. False if it is not there."""
         if not os.path.lexists(source):
             return False
-        done = execute(["cp", "--", source, target], owner=self._git.owner, timeout_s=self._git.timeout_s)
+        # With its times: a file as young as the index is compared by content, and a younger copy would hide it.
+        done = execute(["cp", "-p", "--", source, target], owner=self._git.owner, timeout_s=self._git.timeout_s)
         if done.status != 0:
             raise GitFailed(refuse("git_failed", f"{source} cannot be copied: {done.error[:200]}", reason="copy"))
         return True
@@ -167,6 +170,16 @@ class Private:
         if shared:
             self.do("update-index", "--no-split-index", index="look/index")
         return "look/index"
+
+    def trust(self, index: str) -> None:
+        """Let git believe the times in a copied index, also of files that are as young as the index itself.
+
+        Of those it would otherwise read the content, and take a converted file for a changed one.
+        """
+        path = os.path.join(self._root, index)
+        # Before the first commit there may be none.
+        if os.path.lexists(path):
+            os.utime(path, (FAR_S, FAR_S), follow_symlinks=False)
 
     def ask(
         self,

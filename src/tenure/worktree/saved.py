@@ -12,6 +12,7 @@ import os
 
 from tenure.core.errors import Refused, refuse
 from tenure.core.record import Record
+from tenure.worktree.changes import find_changes
 from tenure.worktree.git import TIMEOUT_S, Git, GitFailed
 from tenure.worktree.private import Private, place_of
 from tenure.worktree.rescue import REFS, trailers
@@ -184,6 +185,8 @@ def _apply(private: Private, place: Place, rescued: Rescued) -> Applied | Refuse
     refused = _in_the_way(private, place, index, entries)
     if refused is not None:
         return refused
+    # Compared just now with the attributes that hold here: git must not compare again without them.
+    private.trust(index)
     moved = private.ask("read-tree", "-m", "-u", ours, wanted, raw=True, index=index)
     if moved.status != 0:
         said = " ".join(moved.error.removeprefix("error: ").split())[:300]
@@ -198,8 +201,16 @@ def _apply(private: Private, place: Place, rescued: Rescued) -> Applied | Refuse
 
 
 def _in_the_way(private: Private, place: Place, index: str, entries: list[tuple[str, str]]) -> Refused | None:
-    """Files that nobody tracks and that would be written over; git itself would spare only those it does not ignore."""
+    """Files that would be written over: with changes of their own, or that nobody tracks, ignored ones too."""
     tracked = set(private.do("ls-files", "-z", index=index).fields)
+    changes = find_changes(private, index)
+    touched = {path for _, path in entries}
+    own = sorted(touched & {*changes.changed, *changes.gone, *changes.staged})
+    if own:
+        message = f"{len(own)} files have changes of their own: {', '.join(own[:NAMED_AT_MOST])}."
+        return refuse(
+            "worktree_dirty", message, "Commit or stash them, then try again.", path=place.top, files=own[:100]
+        )
     new = [path for facts, path in entries if facts.startswith(":000000")]
     there = [path for path in new if path not in tracked and os.path.lexists(os.path.join(place.top, path))]
     if not there:

@@ -16,6 +16,12 @@ FROM leases l LEFT JOIN servers s ON s.server_id = l.server_id
 -- fragment: deaf_ms
 (:now_ms - CASE WHEN seen_at_ms > :pulsed_at_ms THEN seen_at_ms ELSE :pulsed_at_ms END)
 
+-- A task as a card shows it, without what may be long.
+-- fragment: card
+t.key, t.project_id, t.task_id, t.title, t.kind, t.status, t.priority, t.complexity, t.assigned_to, t.owner,
+t.progress, t.attempts, t.max_attempts, t.unmet, t.slots, t.open_slots, t.waiting, t.not_before_ms, t.retry_at_ms,
+t.rank_ms, t.requires, t.blocked_reason, t.outcome, t.created_at_ms, t.updated_at_ms, t.done_at_ms, t.version
+
 -- == clock and boots ==
 
 -- name: clock
@@ -615,7 +621,7 @@ UPDATE leases SET
     silent_until_ms = :silent_until_ms, death_at_ms = :death_at_ms, recover_at_ms = :recover_at_ms,
     wake_at_ms = :wake_at_ms, warned = :warned, renewals = :renewals, reports = :reports, touches = :touches,
     progress = :progress, message = :message, mark_gaps = :mark_gaps, marked_at_ms = :marked_at_ms, stuck = :stuck,
-    over_max = :over_max, end_reason = :end_reason
+    over_max = :over_max, end_reason = :end_reason, signs = :signs
 WHERE lease_id = :lease_id AND token = :token
 
 -- name: move_lease
@@ -624,7 +630,7 @@ UPDATE leases SET server_id = :server_id WHERE lease_id = :lease_id AND token = 
 -- name: accept_lease
 UPDATE leases SET state = 'active', accepted_at_ms = :accepted_at_ms, seen_at_ms = :seen_at_ms,
     incarnation = :incarnation, expires_at_ms = :expires_at_ms, touches = :touches, recover_at_ms = :recover_at_ms,
-    wake_at_ms = :wake_at_ms
+    wake_at_ms = :wake_at_ms, signs = :signs
 WHERE lease_id = :lease_id AND token = :token AND state = 'offered'
 
 -- name: end_lease
@@ -973,3 +979,275 @@ SELECT 1 AS yes FROM decisions WHERE task_key = :task_key AND at_ms = :at_ms AND
 -- name: same_artifact
 SELECT 1 AS yes FROM artifacts
 WHERE task_key = :task_key AND at_ms = :at_ms AND agent_id = :agent_id AND filename = :filename
+
+-- == boards ==
+
+-- name: shift_board_cards
+UPDATE board_cards SET busy_until_ms = busy_until_ms + :by_ms, retry_at_ms = retry_at_ms + :by_ms
+WHERE busy_until_ms > 0 OR retry_at_ms > 0
+
+-- name: shift_alerts
+UPDATE alerts SET raised_at_ms = raised_at_ms + :by_ms
+
+-- name: shift_requests
+UPDATE requests SET at_ms = at_ms + :by_ms
+
+-- name: reboot_board_cards
+UPDATE board_cards SET busy_until_ms = 0, retry_at_ms = 0 WHERE busy_until_ms > 0 OR retry_at_ms > 0
+
+-- name: board
+SELECT {board} FROM boards b WHERE b.project_id = :project_id
+
+-- name: boards
+SELECT {board} FROM boards b ORDER BY b.project_id
+
+-- name: add_board
+INSERT INTO boards ({board_names}) VALUES ({board_values})
+
+-- name: save_board
+UPDATE boards SET url = :url, place = :place, token = :token, webhook_token = :webhook_token, config = :config
+WHERE project_id = :project_id
+
+-- name: delete_board
+DELETE FROM boards WHERE project_id = :project_id
+
+-- name: board_looked
+UPDATE boards SET event_seq = :event_seq WHERE project_id = :project_id AND event_seq < :event_seq
+
+-- name: board_fed
+UPDATE boards SET feed = :feed WHERE project_id = :project_id
+
+-- name: board_swept
+UPDATE boards SET swept_at_ms = :now_ms WHERE project_id = :project_id
+
+-- name: board_told
+UPDATE boards SET error = :error WHERE project_id = :project_id AND error <> :error
+
+-- name: board_changed
+UPDATE boards SET changes = changes + 1 WHERE project_id = :project_id RETURNING changes
+
+-- name: board_card
+SELECT {board_card} FROM board_cards c WHERE c.key = :key
+
+-- name: board_card_of_task
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.task_key = :task_key
+
+-- name: board_card_named
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.card_id = :card_id AND c.card_id <> ''
+
+-- name: board_cards
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.key > :after ORDER BY c.key LIMIT :limit
+
+-- name: board_cards_due
+SELECT c.key FROM board_cards c
+WHERE c.project_id = :project_id AND c.dirty = 1 AND c.parked = 0
+    AND c.retry_at_ms <= :now_ms AND c.busy_until_ms <= :now_ms
+ORDER BY c.retry_at_ms, c.key LIMIT :limit
+
+-- name: board_next_retry
+SELECT min(CASE WHEN c.busy_until_ms > c.retry_at_ms THEN c.busy_until_ms ELSE c.retry_at_ms END) AS at_ms
+FROM board_cards c WHERE c.project_id = :project_id AND c.dirty = 1 AND c.parked = 0
+
+-- name: board_counts
+SELECT count(*) AS cards, coalesce(sum(CASE WHEN c.parked = 0 THEN c.dirty ELSE 0 END), 0) AS pending,
+    coalesce(sum(c.parked), 0) AS parked
+FROM board_cards c WHERE c.project_id = :project_id
+
+-- name: board_comment_counts
+SELECT count(*) AS comments, coalesce(sum(m.parked), 0) AS parked
+FROM board_comments m JOIN board_cards c ON c.key = m.card_key WHERE c.project_id = :project_id
+
+-- name: board_parked
+SELECT c.task_id, c.card_id, c.error FROM board_cards c WHERE c.project_id = :project_id AND c.parked = 1
+UNION ALL
+SELECT c.task_id, c.card_id, m.error FROM board_comments m JOIN board_cards c ON c.key = m.card_key
+WHERE c.project_id = :project_id AND m.parked = 1
+ORDER BY 1 LIMIT :limit
+
+-- name: board_retry_cards
+UPDATE board_cards SET parked = 0, attempts = 0, retry_at_ms = 0, dirty = 1, error = ''
+WHERE project_id = :project_id AND (parked = 1 OR (dirty = 1 AND attempts > 0))
+
+-- name: board_retry_comments
+UPDATE board_comments SET parked = 0, attempts = 0, error = ''
+WHERE parked = 1 AND card_key IN (SELECT c.key FROM board_cards c WHERE c.project_id = :project_id)
+
+-- name: add_board_card
+INSERT INTO board_cards ({board_card_names}) VALUES ({board_card_values}) RETURNING key
+
+-- name: delete_board_card
+DELETE FROM board_cards WHERE key = :key
+
+-- name: board_card_dirty
+UPDATE board_cards SET dirty = 1,
+    attempts = CASE WHEN parked = 1 THEN 0 ELSE attempts END,
+    retry_at_ms = CASE WHEN parked = 1 THEN 0 ELSE retry_at_ms END, parked = 0
+WHERE key = :key
+
+-- name: board_card_busy
+UPDATE board_cards SET busy_until_ms = :until_ms WHERE key = :key AND busy_until_ms <= :now_ms
+
+-- name: board_card_made
+UPDATE board_cards SET card_id = :card_id, born = :born WHERE key = :key
+
+-- name: board_card_seen
+UPDATE board_cards SET base = :base, change_no = :change_no, gone = 0 WHERE key = :key
+
+-- name: board_card_unchanged
+UPDATE board_cards SET gone = 0 WHERE key = :key AND gone > 0
+
+-- name: board_card_acked
+UPDATE board_cards SET version = :version, dirty = :dirty, attempts = 0, error = '', retry_at_ms = 0, busy_until_ms = 0
+WHERE key = :key
+
+-- name: board_card_failed
+UPDATE board_cards SET attempts = :attempts, parked = :parked, error = :error, retry_at_ms = :retry_at_ms,
+    version = :version, busy_until_ms = 0
+WHERE key = :key
+
+-- name: board_card_gone
+UPDATE board_cards SET gone = gone + 1 WHERE key = :key RETURNING gone
+
+-- name: board_card_reverted
+UPDATE board_cards SET reversions = reversions + 1 WHERE key = :key RETURNING reversions
+
+-- name: board_card_said
+UPDATE board_cards SET said_seq = :said_seq WHERE key = :key
+
+-- name: board_tombstones
+SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.task_key IS NULL AND c.dirty = 0 AND c.version >= 0
+
+-- name: board_untouched_tasks
+SELECT t.key FROM tasks t
+WHERE t.project_id = :project_id AND t.status <> 'done'
+    AND NOT EXISTS (SELECT 1 FROM board_cards c WHERE c.project_id = :project_id AND c.task_key = t.key)
+ORDER BY t.key LIMIT :limit
+
+-- name: messages_to_say
+SELECT {message} FROM messages m
+WHERE m.task_key = :task_key AND m.seq > :after AND m.kind <> 'board' ORDER BY m.seq LIMIT :limit
+
+-- name: last_message_of
+SELECT coalesce(max(m.seq), 0) AS seq FROM messages m WHERE m.task_key = :task_key
+
+-- name: add_board_comment
+INSERT INTO board_comments (comment_key, card_key, text, attempts, parked, error)
+VALUES (:comment_key, :card_key, :text, 0, 0, '') ON CONFLICT (comment_key) DO NOTHING
+
+-- name: board_comments_of
+SELECT comment_key, text, attempts FROM board_comments WHERE card_key = :card_key AND parked = 0 ORDER BY comment_key
+
+-- name: delete_board_comment
+DELETE FROM board_comments WHERE comment_key = :comment_key
+
+-- name: board_comment_failed
+UPDATE board_comments SET attempts = attempts + 1, error = :error,
+    parked = CASE WHEN attempts + 1 >= :most THEN 1 ELSE 0 END
+WHERE comment_key = :comment_key
+
+-- == alerts ==
+
+-- name: raise_alert
+INSERT INTO alerts (project_id, kind, raised_at_ms) VALUES (:project_id, :kind, :now_ms)
+ON CONFLICT (project_id, kind) DO UPDATE SET raised_at_ms = excluded.raised_at_ms
+WHERE alerts.raised_at_ms <= :before_ms
+
+-- name: note_request
+INSERT INTO requests (project_id, agent_id, at_ms) VALUES (:project_id, :agent_id, :now_ms)
+ON CONFLICT (project_id, agent_id) DO UPDATE SET at_ms = excluded.at_ms
+
+-- name: requesting_agents
+SELECT count(*) AS n FROM (
+    SELECT r.agent_id FROM requests r
+    WHERE r.at_ms > :since_ms AND (CAST(:project_id AS TEXT) IS NULL OR r.project_id = :project_id)
+    UNION
+    SELECT l.agent_id FROM leases l
+    WHERE l.state IN ('offered', 'active') AND l.granted_at_ms > :since_ms
+        AND (CAST(:project_id AS TEXT) IS NULL OR l.project_id = :project_id)) asked
+
+-- == the dashboard: cards, live leases, agents in time ==
+
+-- name: cards_of_status
+SELECT {card}
+FROM tasks t WHERE t.project_id = :project_id AND t.status = :status ORDER BY t.rank_ms, t.key LIMIT :limit
+
+-- name: newest_cards_of_status
+SELECT {card}
+FROM tasks t WHERE t.project_id = :project_id AND t.status = :status ORDER BY t.rank_ms DESC, t.key DESC LIMIT :limit
+
+-- name: cards_named
+SELECT {card}
+FROM tasks t WHERE t.project_id = :project_id AND t.task_id IN (SELECT value FROM json_each(:task_ids))
+
+-- name: needs_of_tasks
+SELECT d.task_key, d.needs_id, t.status FROM dependencies d LEFT JOIN tasks t ON t.key = d.needs_key
+WHERE d.task_key IN (SELECT value FROM json_each(:keys)) ORDER BY d.task_key, d.needs_id
+
+-- name: open_handoffs_of_tasks
+SELECT h.task_key, h.recovered_from_agent, h.recovered_at_ms, h.recovery_reason FROM handoffs h
+WHERE h.task_key IN (SELECT value FROM json_each(:keys)) AND h.state = 'open' AND h.recovery_expires_at_ms > :now_ms
+ORDER BY h.task_key, h.token
+
+-- name: unended_of_project
+SELECT {lease_row} {lease_from}
+WHERE l.state IN ('offered', 'active') AND l.project_id = :project_id ORDER BY l.recover_at_ms LIMIT :limit
+
+-- name: kinds
+SELECT DISTINCT t.kind FROM tasks t WHERE t.project_id = :project_id AND t.kind <> '' ORDER BY t.kind LIMIT :limit
+
+-- name: past_of_agent
+SELECT {lease_row} {lease_from}
+WHERE l.agent_id = :agent_id AND l.state NOT IN ('offered', 'active') ORDER BY l.granted_at_ms DESC LIMIT :limit
+
+-- name: handed_over
+SELECT h.lease_id, h.recovered_at_ms FROM handoffs h
+JOIN leases l ON l.lease_id = h.lease_id AND l.task_key = h.task_key
+WHERE h.lease_id IN (SELECT value FROM json_each(:lease_ids))
+
+-- name: told_of_leases
+SELECT {event} FROM leases l JOIN events e ON e.task_key = l.task_key AND e.lease_id = l.lease_id
+WHERE l.lease_id IN (SELECT value FROM json_each(:lease_ids))
+    AND e.kind IN ('recovered', 'returned', 'healed', 'revoked', 'released', 'completed', 'blocked', 'failed', 'late',
+        'offer_expired', 'stuck')
+ORDER BY e.seq LIMIT :limit
+
+-- name: oldest_event
+SELECT seq FROM events ORDER BY seq LIMIT 1
+
+-- name: happenings
+SELECT e.at_ms, e.kind FROM events e
+WHERE e.seq > :after AND e.at_ms >= :since_ms AND e.project_id = :project_id
+    AND e.kind IN ('completed', 'recovered', 'returned', 'granted', 'accepted', 'failed')
+ORDER BY e.seq
+
+-- name: ready_ages
+SELECT t.task_id, t.title, t.priority, t.created_at_ms, t.not_before_ms, t.retry_at_ms FROM tasks t
+WHERE t.project_id = :project_id AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+ORDER BY t.requires, t.rank_ms, t.key LIMIT :limit
+
+-- name: count_all_ready
+SELECT count(*) AS n FROM (SELECT 1 FROM tasks t
+    WHERE t.project_id = :project_id AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0 LIMIT :limit) found
+
+-- name: backlogs
+SELECT g.gate, g.sent_seq,
+    (SELECT count(*) FROM receipts r WHERE r.seq > g.sent_seq AND r.project_id = g.project_id) AS unsent,
+    (SELECT count(*) FROM gate_receipts m
+     WHERE m.project_id = g.project_id AND m.gate = g.gate AND m.state = 'parked') AS parked
+FROM gates g WHERE g.project_id = :project_id ORDER BY g.gate
+
+-- name: edges_around
+WITH RECURSIVE
+    up (key, depth) AS (
+        SELECT CAST(:task_key AS INTEGER), 0
+        UNION SELECT d.needs_key, u.depth + 1 FROM dependencies d JOIN up u ON d.task_key = u.key
+        WHERE d.needs_key IS NOT NULL AND u.depth < :depth),
+    down (key, depth) AS (
+        SELECT CAST(:task_key AS INTEGER), 0
+        UNION SELECT d.task_key, u.depth + 1 FROM dependencies d JOIN down u ON d.needs_key = u.key
+        WHERE u.depth < :depth)
+SELECT t.task_id, d.needs_id, n.status AS needs_status FROM dependencies d
+JOIN tasks t ON t.key = d.task_key LEFT JOIN tasks n ON n.key = d.needs_key
+WHERE d.task_key IN (SELECT key FROM up UNION SELECT key FROM down)
+    AND (d.needs_key IS NULL OR d.needs_key IN (SELECT key FROM up UNION SELECT key FROM down))
+ORDER BY t.key, d.needs_id LIMIT :limit

@@ -693,6 +693,42 @@ the old store meanwhile is not: stop its servers first. The old store stays as i
         arguments=(_RESCUE,),
     ),
     _command(
+        "board connect",
+        "boards:connect",
+        "Connect the project with an external board: check the mapping, then bring both into step.",
+        "tenure board connect kanboard --url http://127.0.0.1:8080 --token TOKEN --board WEB",
+        "tenure board connect kanboard --url http://127.0.0.1:8080 --board 3 --column 'Triage=todo' --dry-run",
+        arguments=(Argument(name="KIND", help="The kind of board: kanboard."),),
+        options=(
+            Option(name="--url", value="URL", help="Where the board is."),
+            Option(name="--token", value="TOKEN", help="Its API token (default: TENURE_BOARD_TOKEN, then not kept)."),
+            Option(name="--board", value="NAME", help="The board's project: its number, identifier or name."),
+            Option(
+                name="--column", value="NAME=STATUS", help="What a column means, if its name does not say.", many=True
+            ),
+            Option(name="--user", value="NAME=AGENT", help="Which agent a name on the board is.", many=True),
+            Option(name="--priority", value="NAME=NUMBER", help="A priority's number on the board.", many=True),
+            Option(name="--webhook-token", value="TOKEN", help="The token with which the board calls /boards/webhook."),
+            Option(name="--dry-run", help="Only report what would fit and what not."),
+        ),
+    ),
+    _command(
+        "board check",
+        "boards:check",
+        "Whether the board can be reached, fits, and agrees; what waits and what is parked.",
+        "tenure board check",
+    ),
+    _command("board list", "boards:list_boards", "Every connected board, with what waits.", "tenure board list"),
+    _command("board retry", "boards:retry", "Try parked writes again.", "tenure board retry"),
+    _command("board disconnect", "boards:disconnect", "Forget the board; its cards stay.", "tenure board disconnect"),
+    _command(
+        "reconcile",
+        "boards:reconcile",
+        "Bring board and engine into step now, and say what was done.",
+        "tenure reconcile",
+        aliases=("board reconcile", "force_reconciliation"),
+    ),
+    _command(
         "up",
         "server:up",
         "Start the server: HTTP for workers, with the monitors inside.",
@@ -845,4 +881,5 @@ GROUPS = {
     "worktree": "The folders that agents work in.",
     "rescue": "Uncommitted work that was saved from lost holders.",
     "hook": "What git's hooks run.",
+    "board": "An external board: connect, check, retry.",
 }

@@ -62,6 +62,7 @@ def _examine(context: Context) -> Iterator[Finding]:
         _ledger,
         _gridlock,
         _designs,
+        _boards,
     )
     for check in checks:
         yield from check(context)
@@ -168,6 +169,14 @@ def _designs(context: Context) -> Iterator[Finding]:
         detail="; ".join(told) or "none has failed",
         repair="mend the program (tenure config show design), see tenure why TASK; without a server: tenure up",
     )
+
+
+def _boards(context: Context) -> Iterator[Finding]:
+    from tenure.surfaces.cli.boards import findings_for_doctor
+
+    repair = "tenure board check, then tenure reconcile or tenure board retry"
+    for check, well, detail in findings_for_doctor(context):
+        yield Finding(check=check, well=well, detail=detail, repair=repair)
 
 
 def _fix(context: Context) -> list[str]:

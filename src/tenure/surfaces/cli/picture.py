@@ -160,7 +160,8 @@ def _held(lease: Lease, now_ms: int, width: int) -> Text:
     elif left_ms <= 0:
         left_ms, whole_ms = lease.recover_at_ms - now_ms, max(1, lease.recover_at_ms - lease.expires_at_ms)
         carried = {announcement_ms(lease): "announced", pulse_ms(lease): "linked"}
-        word = carried.get(lease.recover_at_ms, "grace")
+        past_grace = now_ms >= lease.expires_at_ms + lease.grace_ms
+        word = carried.get(lease.recover_at_ms, "cadence" if past_grace and not lease.fixed else "grace")
     elif not lease.fixed:
         word = phase_of(lease.reports, lease.progress)
     part = min(1.0, max(0.0, left_ms / whole_ms))

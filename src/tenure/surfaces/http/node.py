@@ -84,6 +84,10 @@ class Node:
         await asyncio.gather(self._serving, return_exceptions=True)
         await asyncio.to_thread(self.runner.close)
 
+    def hint_board(self, project_id: str, card_id: str) -> None:
+        """A board says that a card was touched."""
+        self.monitors.hint(project_id, card_id)
+
     def stop_waiting(self) -> None:
         """Answer every waiting poll with nothing and end every stream, and let no other begin."""
         self.stopping = True

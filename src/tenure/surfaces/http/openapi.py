@@ -58,8 +58,20 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ("project",),
         {200: "Task"},
     ),
+    ("post", "/tasks/{task_id}/move"): (
+        "Put a task into another column by hand; a live lease is taken away only with revoke.",
+        "Move",
+        ("project",),
+        {200: "Task"},
+    ),
     ("get", "/dead"): ("The dead-letter list.", None, ("project", *_PAGED), {200: "SeenTasks"}),
     ("get", "/events"): ("A stream of events.", None, ("project", "task_id", "agent_id", "after"), {200: _SSE}),
+    ("post", "/boards/webhook"): (
+        "What a board calls when something happened on it.",
+        "BoardEvent",
+        ("project", "token"),
+        {202: "Noted"},
+    ),
     ("get", "/health"): ("Statistics and monitors.", None, (), {200: "Health"}),
     ("get", "/metrics"): ("The same for Prometheus.", None, (), {200: _PLAIN}),
 }
@@ -67,7 +79,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 
 def openapi() -> dict[str, Any]:
     """The whole document."""
-    types = (wire.Lease, wire.Heartbeat, wire.Release, wire.NewTask, wire.NewTasks)
+    types = (wire.Lease, wire.Heartbeat, wire.Release, wire.NewTask, wire.NewTasks, wire.Move)
     _, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     components["NewTaskOrMany"] = {"anyOf": [schemas.ref("NewTask"), schemas.ref("NewTasks")]}
     components["Receipt"] = schemas.receipt()

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response, StreamingResponse
 
 from tenure.core.errors import Refused
-from tenure.engine import observe
+from tenure.engine import alerts, observe
+from tenure.engine.boards import list_boards
 from tenure.surfaces import shapes
-from tenure.surfaces.http import answers
+from tenure.surfaces.http import answers, boards
 from tenure.surfaces.http.requests import node_of, whole
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ async def health(request: Request) -> Response:
     numbers = await node.call(observe.statistics)
     if isinstance(numbers, Refused):
         return answers.problem(numbers)
+    more = await boards.health(node)
+    if isinstance(more, Refused):
+        return answers.problem(more)
     body = {
         "status": "ok",
         "server_id": node.server_id,
@@ -50,6 +54,7 @@ async def health(request: Request) -> Response:
         "monitors": [status.as_dict() for status in node.monitors.statuses()],
         "waiting_polls": len(node.polls),
         "queued_verbs": node.runner.waiting,
+        **more,
     }
     return answers.reply(body)
 
@@ -66,6 +71,7 @@ async def metrics(request: Request) -> Response:
         lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {facts[statistic]}"]
     lines += ["# HELP tenure_tasks Tasks by status.", "# TYPE tenure_tasks gauge"]
     lines += [f'tenure_tasks{{status="{status}"}} {count}' for status, count in facts["tasks"].items()]
+    lines += await _board_metrics(node)
     own = {
         "tenure_waiting_polls": ("gauge", "Polls that wait for work on this server.", len(node.polls)),
         "tenure_queued_verbs": ("gauge", "Verbs that wait for the writer or a reader.", node.runner.waiting),
@@ -75,6 +81,22 @@ async def metrics(request: Request) -> Response:
     for name, (kind, help_text, value) in own.items():
         lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {value}"]
     return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
+async def _board_metrics(node: Node) -> list[str]:
+    """Who asks for work, and what waits for each board."""
+    asking = await node.call(alerts.requesting_agents)
+    lines = [
+        "# HELP tenure_requesting_agents Different agents that asked for work in the last ten minutes.",
+        "# TYPE tenure_requesting_agents gauge",
+        f"tenure_requesting_agents {0 if isinstance(asking, Refused) else asking}",
+    ]
+    views = await node.call(list_boards)
+    for name, told in (("pending", "Cards with a write to deliver."), ("parked", "Writes that a board will not take.")):
+        lines += [f"# HELP tenure_board_{name} {told}", f"# TYPE tenure_board_{name} gauge"]
+        for view in () if isinstance(views, Refused) else views:
+            lines.append(f'tenure_board_{name}{{project="{view.project_id}"}} {getattr(view, name)}')
+    return lines
 
 
 async def events(request: Request) -> Response:

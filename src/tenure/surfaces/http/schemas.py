@@ -193,8 +193,14 @@ def components() -> dict[str, dict[str, Any]]:
                 "monitors": many({"type": "object", "required": ["name", "last_tick_age_s", "next_wake_in_s"]}),
                 "waiting_polls": "count",
                 "queued_verbs": "count",
+                "boards": many({"type": "object", "required": ["project_id", "pending", "parked", "error"]}),
+                "assignments": "object",
+                "gridlock": "object",
+                "requesting_agents": "count",
             }
         ),
+        "BoardEvent": {"type": "object", "properties": {"event_name": {"type": "string"}}},
+        "Noted": shape({"status": one_of(("ok",))}),
         "Problem": shape(
             {
                 **dict.fromkeys(("type", "title", "detail", "code", "next"), "text"),

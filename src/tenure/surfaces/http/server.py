@@ -15,7 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from tenure.core.errors import refuse
-from tenure.surfaces.http import answers, lease, ledger, operations, tasks
+from tenure.surfaces.dashboard.routes import ROUTES as DASHBOARD
+from tenure.surfaces.http import answers, boards, lease, ledger, operations, tasks
 from tenure.surfaces.http.credentials import FAILED, Guard, Tokens
 from tenure.surfaces.http.direct import Direct
 from tenure.surfaces.http.node import Node
@@ -49,7 +50,9 @@ ROUTES = [
     Route("/tasks/{task_id}", tasks.show, methods=["GET"]),
     Route("/tasks/{task_id}/receipts", ledger.list_receipts, methods=["GET"]),
     Route("/tasks/{task_id}/requeue", tasks.requeue, methods=["POST"]),
+    Route("/tasks/{task_id}/move", tasks.move, methods=["POST"]),
     Route("/dead", tasks.dead, methods=["GET"]),
+    Route("/boards/webhook", boards.webhook, methods=["POST"]),
     Route("/events", operations.events, methods=["GET"]),
     Route("/health", operations.health, methods=["GET"]),
     Route("/metrics", operations.metrics, methods=["GET"]),
@@ -116,7 +119,7 @@ def build(store: Store, server_id: str, tokens: Tokens | None = None, tools: str
         await parts.stop()
 
     application = Starlette(
-        routes=[*ROUTES, Route("/mcp", parts.mcp)],
+        routes=[*ROUTES, *DASHBOARD, Route("/mcp", parts.mcp)],
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
@@ -131,7 +134,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     response.headers.update(error.headers or {})
     if error.status_code == 405:
         # Starlette names the methods of the first route only.
-        matching = [route for route in ROUTES if route.matches(request.scope)[0] is not Match.NONE]
+        matching = [route for route in (*ROUTES, *DASHBOARD) if route.matches(request.scope)[0] is not Match.NONE]
         response.headers["Allow"] = ", ".join(sorted({method for route in matching for method in route.methods or ()}))
     return response
 

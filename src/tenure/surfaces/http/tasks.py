@@ -8,11 +8,11 @@ import msgspec
 
 from tenure.core.errors import Refused, refuse
 from tenure.core.model import DEFAULT_PROJECT
-from tenure.engine import observe
+from tenure.engine import board, observe
 from tenure.engine import tasks as engine
 from tenure.surfaces import shapes
 from tenure.surfaces.http import answers, wire
-from tenure.surfaces.http.requests import json_of, node_of, page
+from tenure.surfaces.http.requests import body_of, json_of, node_of, page, speaker_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -89,5 +89,25 @@ async def requeue(request: Request) -> Response:
     """Give a dead, blocked or waiting task a new start."""
     task = await node_of(request).call(
         engine.requeue_task, task_id=request.path_params["task_id"], project_id=request.query_params.get("project")
+    )
+    return answers.problem(task) if isinstance(task, Refused) else answers.reply(shapes.task(task))
+
+
+async def move(request: Request) -> Response:
+    """Put a task into another column by hand: for operators, since it may take the task from its holder."""
+    speaker = speaker_of(request)
+    if speaker is not None:
+        return answers.problem(refuse("not_permitted", f"This token speaks for {speaker}, not for an operator."))
+    body = await body_of(request, wire.Move)
+    if isinstance(body, Refused):
+        return answers.problem(body)
+    task = await node_of(request).call(
+        board.move_task,
+        task_id=request.path_params["task_id"],
+        project_id=request.query_params.get("project"),
+        status=body.status,
+        by=body.by,
+        message=body.message,
+        revoke=body.revoke,
     )
     return answers.problem(task) if isinstance(task, Refused) else answers.reply(shapes.task(task))

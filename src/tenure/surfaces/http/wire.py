@@ -3,7 +3,7 @@ them. Verbs check the meaning."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -54,6 +54,15 @@ class Release(msgspec.Struct, forbid_unknown_fields=True):
     """A worker lets go."""
 
     message: Text = ""
+
+
+class Move(msgspec.Struct, forbid_unknown_fields=True):
+    """A person moves a card."""
+
+    status: Literal["todo", "in_progress", "blocked", "done", "dead"]
+    by: Annotated[str, _told(maxLength=500)] = "operator"
+    message: Text = ""
+    revoke: bool = False
 
 
 class NewTask(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
