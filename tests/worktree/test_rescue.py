@@ -165,6 +165,17 @@ def test_save_a_staged_secret_is_not_saved_either(source: Path) -> None:
     assert ".env" not in git(source, "log", "--all", "--name-only", "--format=", "-m", REF)
 
 
+def test_save_a_staged_secret_in_a_repository_of_longer_names_costs_nothing_else(tmp_path: Path) -> None:
+    source = commit(new_repository(tmp_path / "source", "--object-format=sha256"), "start", a="one\n")
+    (source / ".env").write_text("key=1\n")
+    git(source, "add", "--all")
+    (source / "a").write_text("changed\n")
+    made = save(source)
+    assert made.left == ((".env", "its name looks secret"),)
+    assert shown(source, "a") == "changed\n"
+    assert sorted(tree(source)) == ["a"]
+
+
 @pytest.mark.parametrize("name", [".env.example", "id_rsa.pub", "keyboard.md", "environment.py"])
 def test_save_harmless_names_are_saved(source: Path, name: str) -> None:
     (source / name).write_text("x\n")
