@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -17,15 +16,14 @@ from tenure.boards.port import BoardDown, BoardFault
 from tenure.boards.sync import Sync
 from tenure.clock import ManualClock
 from tenure.engine import boards, claims, endings, liveness, notes, observe, tasks
+from tenure.engine.health import check_assignment_health
 from tenure.engine.recovery import advance
 from tenure.store.sqlite import SqliteStore
-from tests.boards.conftest import serve
+from tests.boards.conftest import FULL, serve
 from tests.boards.kanboard import Kanboard
 from tests.boards.scene import Scene
 from tests.support import ok
 
-# The whole counts are a command: make kanboard
-FULL = os.environ.get("TENURE_BOARD_COUNTS") == "full"
 CHANGES = 500 if FULL else 80
 DEATHS = 50 if FULL else 12
 PEOPLE = 200 if FULL else 60
@@ -413,7 +411,7 @@ def test_poison_write_is_parked_and_shown_and_stops_nobody(scene: Scene) -> None
     view = ok(boards.show_board(scene.store))
     assert (view.parked, view.pending) == (1, 0)
     assert "BAD" in view.parked_writes[0]
-    assert not ok(boards.check_assignment_health(scene.store)).healthy
+    assert not ok(check_assignment_health(scene.store)).healthy
     found = scene.api.find("GOOD")
     assert found is not None
     assert found.state.title == "Yes"

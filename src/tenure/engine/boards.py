@@ -1,6 +1,6 @@
 """What is kept about a project's board, and every step that changes it.
 
-The verbs connect a project with a board, show it, and judge its health. The other functions are steps, not verbs: the
+The verbs connect a project with a board and show it. The other functions are steps, not verbs: the
 monitor of boards/ runs each in a transaction of its own, and talks to the board in between.
 
 A card is *dirty* while something may be left to deliver. One runner at a time delivers a card (`busy_until_ms`), so
@@ -16,10 +16,9 @@ from tenure.core import inputs
 from tenure.core.errors import Refused, refuse
 from tenure.core.ids import id_fault, ulid
 from tenure.core.model import DEFAULT_PROJECT, Board, BoardCard, Task
-from tenure.core.reconcile import REVERSIONS_ALERT, AssignmentHealth, CardState, merge, mismatch, settled, wanted
+from tenure.core.reconcile import REVERSIONS_ALERT, CardState, Mismatch, merge, mismatch, settled, wanted
 from tenure.core.record import Record
 from tenure.engine import board_acts, change, load, recovery, tasks
-from tenure.engine.board_acts import assignment_of
 from tenure.engine.verb import query, verb
 
 TYPE_CHECKING = False
@@ -39,7 +38,7 @@ BACKOFF_MS = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 ATTEMPTS_MAX = 6
 EVENTS_AT_ONCE = 500
 COMMENTS_AT_ONCE = 50
-MISMATCHES_SHOWN = 100
+CARDS_AT_ONCE = 500
 PARKED_SHOWN = 20
 GONE_CERTAIN = 2
 
@@ -176,60 +175,36 @@ def show_board(tx: Transaction, *, project_id: str = DEFAULT_PROJECT) -> BoardVi
     return board if isinstance(board, Refused) else _view(tx, board)
 
 
-@query(project_id=inputs.ident)
-def check_assignment_health(tx: Transaction, *, project_id: str = DEFAULT_PROJECT) -> AssignmentHealth | Refused:
-    """Compare who holds what here with what the board shows: counts, and every mismatch by name."""
-    refused = load.unknown_project(tx, project_id)
-    if refused is not None:
-        return refused
-    board = board_of(tx, project_id)
-    held = sum(row["n"] for row in tx.all("count_tasks", project_id=project_id) if row["status"] == "in_progress")
-    if board is None:
-        # The embedded board is this database: it cannot differ from itself.
-        return AssignmentHealth(
-            healthy=True,
-            persisted_assignments=held,
-            kanban_assigned=held,
-            mismatches=(),
-            pending=0,
-            parked=0,
-            board="embedded",
-        )
-    counts = _counts(tx, board)
-    found, on_board = _mismatches(tx, board)
-    healthy = not found and not counts["parked"] and not board.error
-    return AssignmentHealth(
-        healthy=healthy,
-        persisted_assignments=held,
-        kanban_assigned=on_board,
-        mismatches=tuple(found[:MISMATCHES_SHOWN]),
-        pending=counts["pending"],
-        parked=counts["parked"],
-        board=f"{board.kind} {board.place}",
-        error=board.error,
-    )
-
-
-def _mismatches(tx: Transaction, board: Board) -> tuple[list[str], int]:
-    found, on_board, after = [], 0, 0
-    while page := [
-        BoardCard(**row) for row in tx.all("board_cards", project_id=board.project_id, after=after, limit=500)
-    ]:
-        after = page[-1].key
+def mismatches(tx: Transaction, project_id: str) -> tuple[list[Mismatch], int]:
+    """Where a board's cards, as last seen, differ from what we would show; and how many are in progress there."""
+    found: list[Mismatch] = []
+    on_board, after = 0, 0
+    registered: dict[str, bool] = {}
+    while page := tx.all("board_assignments", project_id=project_id, after=after, limit=CARDS_AT_ONCE):
+        after = page[-1]["card_key"]
         for row in page:
-            base = base_of(row)
-            on_board += base is not None and base.status == "in_progress"
-            if row.task_key is None or base is None or row.dirty:
+            seen = _state(row["base"])
+            on_board += seen.status == "in_progress"
+            if row["dirty"]:
                 continue
-            task = load.task_by_key(tx, row.task_key)
-            known, _ = assignment_of(tx, task)
-            # Names that the board cannot show are not a difference: compared by what a write of ours would show.
-            ours = wanted_card(tx, task, base)
-            ours = ours if base.assignee is not None else ours.replace(assignee=None)
-            sentence = mismatch(task.task_id, known, base, ours)
-            if sentence is not None:
-                found.append(sentence)
+            if seen.assignee is not None and seen.assignee not in registered:
+                registered[seen.assignee] = load.agent_named(tx, seen.assignee) is not None
+            fields = {**row, "title": seen.title, "body": seen.body, "priority": seen.priority, "needs": None}
+            ours = wanted(fields, row["status"], seen, base_is_agent=registered.get(seen.assignee or "", False))
+            # Names and columns that the board does not have are no difference: a write of ours would not show them.
+            if seen.assignee is None:
+                ours = ours.replace(assignee=None)
+            if ours.status == "blocked" and seen.status == "todo":
+                ours = ours.replace(status="todo")
+            different = mismatch(row["task_id"], seen, ours)
+            if different is not None:
+                found.append(different)
     return found, on_board
+
+
+def connected(tx: Transaction, project_id: str | None) -> list[Board]:
+    """The boards of all projects, or of one."""
+    return [Board(**row) for row in tx.all("boards") if project_id in (None, row["project_id"])]
 
 
 def board_of(tx: Transaction, project_id: str) -> Board | None:
@@ -255,7 +230,7 @@ def _connected(tx: Transaction, project_id: str) -> Board | Refused:
     return board
 
 
-def _counts(tx: Transaction, board: Board) -> dict[str, int]:
+def counts(tx: Transaction, board: Board) -> dict[str, int]:
     cards = tx.one("board_counts", project_id=board.project_id)
     comments = tx.one("board_comment_counts", project_id=board.project_id)
     assert cards is not None
@@ -280,7 +255,7 @@ def _view(tx: Transaction, board: Board) -> BoardView:
         users=config.get("users", {}),
         priorities=config.get("priorities", {}),
         webhook=bool(board.webhook_token),
-        **_counts(tx, board),
+        **counts(tx, board),
         parked_writes=tuple(
             f"{row['task_id']} (card {row['card_id'] or 'none yet'}): {row['error']}" for row in parked
         ),
@@ -294,9 +269,11 @@ def _view(tx: Transaction, board: Board) -> BoardView:
 
 def base_of(row: BoardCard) -> CardState | None:
     """The card as last written or seen."""
-    if row.base is None:
-        return None
-    fields = json.loads(row.base)
+    return None if row.base is None else _state(row.base)
+
+
+def _state(base: str) -> CardState:
+    fields = json.loads(base)
     needs = fields.pop("needs")
     return CardState(**fields, needs=None if needs is None else tuple(needs))
 

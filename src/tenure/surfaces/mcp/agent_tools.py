@@ -14,6 +14,7 @@ from tenure.surfaces.mcp.tool import ANYTHING, NUMBER, OBJECT, OBJECTS, TEXT, TE
 from tenure.surfaces.mcp.waiting import next_task
 
 if TYPE_CHECKING:
+    from tenure.core.reconcile import AssignmentHealth
     from tenure.surfaces.mcp.call import Call
 
 STATUSES = ("in_progress", "completed", "blocked")
@@ -205,7 +206,7 @@ async def ping(call: Call, given: dict[str, Any]) -> Answer:
     numbers = await call.node.call(observe.statistics)
     if isinstance(numbers, Refused):
         return numbers
-    checked = await call.node.call(health.check_holdings)
+    checked = await call.node.call(health.check_assignment_health)
     if isinstance(checked, Refused):
         return checked
     return {
@@ -215,14 +216,9 @@ async def ping(call: Call, given: dict[str, Any]) -> Answer:
     }
 
 
-def assignment_health(checked: health.HoldingHealth) -> dict[str, Any]:
+def assignment_health(checked: AssignmentHealth) -> dict[str, Any]:
     """The specification's counts, and what differs."""
-    return {
-        "healthy": checked.healthy,
-        "persisted_assignments": checked.persisted_assignments,
-        "kanban_assigned_tasks": checked.kanban_assigned_tasks,
-        "mismatches": [one.as_dict() for one in checked.mismatches],
-    }
+    return {**checked.as_dict(), "mismatches": [one.as_dict() for one in checked.mismatches]}
 
 
 _TASK = {"task_id": TEXT}
