@@ -86,7 +86,7 @@ class Reconciled(Record):
 
 
 def reconcile(
-    store: Store, project_id: str | None = None, environ: Mapping[str, str] | None = None
+    store: Store, project_id: str | None = None, environ: Mapping[str, str] | None = None, *, believe: bool = False
 ) -> Reconciled | Refused:
     """`force_reconciliation`, of one project or of all, on a connection of its own.
 
@@ -113,7 +113,7 @@ def reconcile(
         for board in own.look(lambda tx: boards.connected(tx, project_id)):
             api = open_board(board, token)
             try:
-                swept[board.project_id] = Sync(own, board.project_id, api).reconcile()
+                swept[board.project_id] = Sync(own, board.project_id, api).reconcile(believe=believe)
             except (BoardDown, BoardFault) as error:
                 failed[board.project_id] = str(error)
             finally:

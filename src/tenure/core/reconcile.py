@@ -308,13 +308,15 @@ def mismatch(task_id: str, seen: CardState, shown: CardState) -> Mismatch | None
     return Mismatch(task_id=task_id, problem=f"{ours} here, {theirs} on the board")
 
 
-def missing_cards(known: Sequence[Name], listed: Sequence[Name]) -> list[Name] | None:
+def missing_cards(known: Sequence[Name], listed: Sequence[Name], *, believe: bool = False) -> list[Name] | None:
     """The known cards that a listing does not show; None when so many are missing that the listing is not believed.
 
-    An empty listing of a board that had cards, or one that lost most of them at once, is an outage.
+    An empty listing of a board that had cards, or one that lost most of them at once, is an outage, or a board that was
+    restored from an old copy, which would say of each card that there is none. Only somebody who knows better may say
+    that they were deleted (`believe`).
     """
     there = set(listed)
     gone = [card for card in known if card not in there]
-    if known and (not listed or len(gone) > max(3, len(known) // 2)):
+    if known and not believe and (not listed or len(gone) > max(3, len(known) // 2)):
         return None
     return gone

@@ -5,7 +5,8 @@ monitor of boards/ runs each in a transaction of its own, and talks to the board
 
 A card is *dirty* while something may be left to deliver. One runner at a time delivers a card (`busy_until_ms`), so
 that no card and no comment is made twice; whoever dies in between is succeeded by the next one, which reads first. What
-was read from the board is judged only if no base of that card changed since the reading began (`change_no`).
+was read from the board is judged only if no base of that card changed since the reading began (`change_no`). Steps that
+decide take their turns, project by project (`_alone`): of two servers that read the same act, one applies it.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def connect_board(
     refused = load.unknown_project(tx, project_id)
     if refused is not None:
         return refused
+    _alone(tx, project_id)
     known = board_of(tx, project_id)
     values: dict[str, Any] = {
         "url": url,
@@ -212,6 +214,11 @@ def board_of(tx: Transaction, project_id: str) -> Board | None:
     return None if row is None else Board(**row)
 
 
+def _alone(tx: Transaction, project_id: str) -> None:
+    """Decide about a project's board alone. Taken before any other lock."""
+    tx.lock("board", project_id=project_id)
+
+
 def _board(tx: Transaction, project_id: str) -> Board:
     board = board_of(tx, project_id)
     assert board is not None
@@ -292,6 +299,12 @@ def _card_row(tx: Transaction, key: int) -> BoardCard | None:
     return None if row is None else BoardCard(**row)
 
 
+def _card_alone(tx: Transaction, key: int) -> BoardCard | None:
+    """A card's row, for a step that decides on it."""
+    tx.lock("board_of", key=key)
+    return _card_row(tx, key)
+
+
 def card_named(tx: Transaction, project_id: str, card_id: str) -> BoardCard | None:
     row = tx.one("board_card_named", project_id=project_id, card_id=card_id)
     return None if row is None else BoardCard(**row)
@@ -319,6 +332,7 @@ def told(tx: Transaction, project_id: str, error: str) -> None:
 
 def tell_error(tx: Transaction, project_id: str, error: str) -> None:
     """Note an outage, and tell it once."""
+    _alone(tx, project_id)
     board = board_of(tx, project_id)
     if board is not None and not board.error:
         change.record(tx, "board_down", project=project_id, error=error[: change.TOLD])
@@ -330,6 +344,7 @@ def tell_error(tx: Transaction, project_id: str, error: str) -> None:
 
 def collect(tx: Transaction, project_id: str) -> bool:
     """Look through a page of our events for tasks that changed, and note their cards. Whether there may be more."""
+    _alone(tx, project_id)
     board = board_of(tx, project_id)
     if board is None:
         return False
@@ -380,6 +395,7 @@ def _queue_comments(tx: Transaction, board: Board, card: BoardCard) -> bool:
 
 def adopt_tasks(tx: Transaction, project_id: str, limit: int = 500) -> int:
     """Give every unfinished task that has no card yet a place in the delivery. What was said before is not repeated."""
+    _alone(tx, project_id)
     board = _board(tx, project_id)
     rows = tx.all("board_untouched_tasks", project_id=project_id, limit=limit)
     for row in rows:
@@ -399,11 +415,10 @@ def adopt_tasks(tx: Transaction, project_id: str, limit: int = 500) -> int:
 
 
 class Job(Record):
-    """A card to deliver, taken for this runner: the task (None: it was deleted) and what is to be said."""
+    """A card to deliver, taken for this runner, and its task (None: it was deleted)."""
 
     row: BoardCard
     task: Task | None
-    comments: tuple[tuple[str, str], ...]
 
 
 def due(tx: Transaction, project_id: str, limit: int) -> list[int]:
@@ -419,19 +434,18 @@ def wait_ms(tx: Transaction, project_id: str) -> int | None:
 
 def take(tx: Transaction, key: int) -> Job | None:
     """Take a card for this runner; None if another has it or nothing is left to do."""
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None or not row.dirty or row.parked or row.retry_at_ms > tx.now_ms:
         return None
     if not tx.do("board_card_busy", key=key, now_ms=tx.now_ms, until_ms=tx.now_ms + BUSY_MS):
         return None
     task = None if row.task_key is None else load.task_by_key(tx, row.task_key)
-    comments = tuple((one["comment_key"], one["text"]) for one in tx.all("board_comments_of", card_key=key))
-    return Job(row=row, task=task, comments=comments)
+    return Job(row=row, task=task)
 
 
 def made(tx: Transaction, key: int, card_id: str, born: str) -> bool:
     """Remember which card is this task's. False if another task has it."""
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None:
         return False
     other = card_named(tx, row.project_id, card_id)
@@ -445,12 +459,14 @@ def made(tx: Transaction, key: int, card_id: str, born: str) -> bool:
 
 
 class Judged(Record):
-    """What is to be written to a card now, and what somebody had done to it."""
+    """What is to be written to a card and said on it now, and what somebody had done to it."""
 
     row: BoardCard
     version: int
     before: CardState
     writes: Mapping[str, Any]
+    # Keys and texts.
+    comments: tuple[tuple[str, str], ...] = ()
     acted: board_acts.Acted | None = None
 
 
@@ -461,10 +477,28 @@ def deliverable(
 
     `fresh` is a card that we just made: what it shows is what we wrote.
     """
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None or row.task_key is None:
         return None
-    return _judge(tx, row, card, shown, actor, fresh=fresh)
+    judged = _judge(tx, row, card, shown, actor, fresh=fresh)
+    if judged is not None:
+        _introduce(tx, row, shown)
+        said = tuple((one["comment_key"], one["text"]) for one in tx.all("board_comments_of", card_key=key))
+        judged = judged.replace(comments=said)
+    return judged
+
+
+def _introduce(tx: Transaction, row: BoardCard, shown: Shown) -> None:
+    """A card that cannot name its holder, who has no account there, says so in a comment: once for each lease."""
+    assert row.task_key is not None
+    task = load.task_by_key(tx, row.task_key)
+    _, lease = board_acts.assignment_of(tx, task)
+    ours = wanted_card(tx, task, base_of(row))
+    if lease is None or ours.assignee != lease.agent_id or shown(ours).assignee is not None:
+        return
+    key = f"{_board(tx, row.project_id).link_id}-held-{task.key:010d}-{lease.token}"
+    text = f"tenure: {lease.agent_id} holds this task now. It has no account on this board, so the card names nobody."
+    tx.do("add_board_comment", comment_key=key, card_key=row.key, text=text)
 
 
 def judge(
@@ -474,7 +508,7 @@ def judge(
 
     A card that changed since, or that has a write to be delivered, is left to its delivery, which reads it anew.
     """
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None or row.task_key is None or row.change_no > read_at:
         return None
     if row.busy_until_ms > tx.now_ms and not taken:
@@ -528,7 +562,7 @@ def _count_reversion(tx: Transaction, row: BoardCard, task: Task, acted: board_a
 
 def acked(tx: Transaction, job: Judged, after: CardState, shown: Shown) -> list[str]:
     """The card was written and read again: keep what took, and say what did not."""
-    row = _card_row(tx, job.row.key)
+    row = _card_alone(tx, job.row.key)
     if row is None or row.task_key is None:
         return []
     before = job.before
@@ -560,7 +594,7 @@ def not_said(tx: Transaction, comment_key: str, error: str) -> None:
 
 def failed(tx: Transaction, key: int, error: str, *, counts: bool) -> None:
     """A delivery failed. `counts`: the board answers otherwise, so that it is this write; it is parked in the end."""
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None:
         return
     attempts = row.attempts + 1 if counts else row.attempts
@@ -597,6 +631,7 @@ def meet(
 
     None: the card is none of ours (a finished one that was never ours, or the put-away card of a deleted task).
     """
+    _alone(tx, project_id)
     row = card_named(tx, project_id, card_id)
     if row is not None and row.born == born:
         if row.task_key is not None:
@@ -696,7 +731,7 @@ def linked_cards(tx: Transaction, project_id: str) -> list[BoardCard]:
 
 def gone(tx: Transaction, key: int) -> bool:
     """The server said that there is no such card. Said twice, its task is deleted."""
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None or row.task_key is None:
         return False
     counted = tx.one("board_card_gone", key=key)
@@ -708,21 +743,33 @@ def gone(tx: Transaction, key: int) -> bool:
     return True
 
 
-def heard(tx: Transaction, project_id: str, card_id: str, author: str, comment_id: str, text: str) -> bool:
-    """Somebody commented on a card: their words go to the task's thread, once."""
-    row = card_named(tx, project_id, card_id)
+class Heard(Record):
+    """A comment of a person's on a card."""
+
+    card_id: str
+    author: str
+    text: str
+
+
+def heard(tx: Transaction, project_id: str, comments: Sequence[Heard], read_from: str, place: str) -> bool:
+    """The board's activity was read from one place to another: people's words go to their tasks' threads, once.
+
+    False: another server noted the same rows first.
+    """
+    _alone(tx, project_id)
     board = board_of(tx, project_id)
-    if row is None or row.task_key is None or board is None or board.link_id in text:
+    if board is None or board.feed != read_from:
         return False
-    task = load.task_by_key(tx, row.task_key)
-    recovery.post(tx, task, sender=author[:128] or "someone", kind="board", text=text)
-    change.record(tx, "message", task=task, agent_id=author[:128], to=None, text=text[:200])
+    for said_there in comments:
+        row = card_named(tx, project_id, said_there.card_id)
+        if row is not None and row.task_key is not None and board.link_id not in said_there.text:
+            author = said_there.author[:128] or "someone"
+            task = load.task_by_key(tx, row.task_key)
+            recovery.post(tx, task, sender=author, kind="board", text=said_there.text)
+            change.record(tx, "message", task=task, agent_id=author, to=None, text=said_there.text[:200])
+    if place != read_from:
+        tx.do("board_fed", project_id=project_id, feed=place)
     return True
-
-
-def fed(tx: Transaction, project_id: str, feed: str) -> None:
-    """The board's activity was read up to here."""
-    tx.do("board_fed", project_id=project_id, feed=feed)
 
 
 def swept(tx: Transaction, project_id: str) -> None:

@@ -130,7 +130,7 @@ def reconcile(context: Context) -> Result:
     from tenure import app
 
     project_id = context.project_id or DEFAULT_PROJECT
-    found = must(app.reconcile(context.store, project_id, context.environ))
+    found = must(app.reconcile(context.store, project_id, context.environ, believe=bool(context.get("believe"))))
     swept = found.boards.get(project_id)
     lines = [f"{counted(found.recovered, 'task')} taken back from dead holders."] if found.recovered else []
     lines += _summary(swept) if swept is not None else ["No board but the embedded one, which is the store itself."]
