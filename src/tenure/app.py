@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from tenure.core.errors import Refused, refuse
+from tenure.core.record import Record
 from tenure.store.locate import store_location
 from tenure.store.store import StoreFault
 
@@ -13,10 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from tenure.boards.sync import Swept
     from tenure.monitors.loop import Loop, Monitor
     from tenure.store.postgres_runner import PostgresRunner
     from tenure.store.runner import Runner
     from tenure.store.store import Clock, Store
+
+# More than this falls due at once only after an outage; the monitors take back the rest.
+DUE_AT_ONCE = 1_000
 
 
 def open_store(
@@ -71,6 +76,56 @@ def runner(store: Store, **options: Any) -> Runner | PostgresRunner:
 
     assert isinstance(store, PostgresStore)
     return PostgresRunner(store, **options)
+
+
+class Reconciled(Record):
+    """What a reconciliation did: tasks taken back from dead holders, and each external board's counts by project."""
+
+    recovered: int
+    boards: Mapping[str, Swept]
+
+
+def reconcile(
+    store: Store, project_id: str | None = None, environ: Mapping[str, str] | None = None, *, believe: bool = False
+) -> Reconciled | Refused:
+    """`force_reconciliation`, of one project or of all, on a connection of its own.
+
+    Every board is tried; the answer is a refusal if one of them could not be brought into step. What was done stands.
+    """
+    from tenure.boards.kinds import open_board
+    from tenure.boards.port import BoardDown, BoardFault
+    from tenure.boards.sync import Sync
+    from tenure.core import inputs
+    from tenure.core.settings import SECRETS
+    from tenure.engine import boards, load, recovery
+
+    known = inputs.optional(inputs.ident)("project_id", project_id)
+    if isinstance(known, Refused):
+        return known
+    token = (os.environ if environ is None else environ).get(SECRETS["board_token"], "").strip()
+    own = store.clone()
+    try:
+        refused = own.look(lambda tx: load.unknown_project(tx, project_id))
+        done = refused or recovery.advance(own, limit=DUE_AT_ONCE)
+        if isinstance(done, Refused):
+            return done
+        swept, failed = {}, {}
+        for board in own.look(lambda tx: boards.connected(tx, project_id)):
+            api = open_board(board, token)
+            try:
+                swept[board.project_id] = Sync(own, board.project_id, api).reconcile(believe=believe)
+            except (BoardDown, BoardFault) as error:
+                failed[board.project_id] = str(error)
+            finally:
+                api.close()
+    except StoreFault as fault:
+        return fault.refusal
+    finally:
+        own.close()
+    if failed:
+        told = "; ".join(f"{project}: {error}" for project, error in failed.items())
+        return refuse("board_unavailable", f"The board of {told}.", projects=sorted(failed), recovered=done.recovered)
+    return Reconciled(recovered=done.recovered, boards=swept)
 
 
 def monitors(store: Store, environ: Mapping[str, str] | None = None) -> Loop:

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from tests.boards.scene import Scene
 from tests.conftest import NOT_TESTED
 
 _numbers = itertools.count(1)
+# The whole counts are a command: make kanboard
+FULL = os.environ.get("TENURE_BOARD_COUNTS") == "full"
 
 
 def serve(data: Path, workers: int = 1) -> Kanboard:
@@ -35,6 +38,21 @@ def kanboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kanboard]:
     server = serve(tmp_path_factory.mktemp("kanboard"))
     yield server
     server.stop()
+
+
+# On PostgreSQL too with the whole counts; what must always be seen there is in test_postgres.py.
+@pytest.fixture(params=["sqlite", "postgres"] if FULL else ["sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Any]:
+    """What is seen with a board is seen on both databases."""
+    opened: Any
+    if request.param == "sqlite":
+        opened = SqliteStore(str(tmp_path / "tenure.db"), clock=clock)
+    else:
+        from tests.postgres.support import ProbedPostgres, empty_url
+
+        opened = ProbedPostgres(empty_url(), clock=clock)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

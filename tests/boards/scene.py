@@ -10,6 +10,7 @@ from tenure.boards.sync import Swept, Sync
 from tenure.clock import ManualClock
 from tenure.core.model import Task
 from tenure.engine import agents, boards, claims, observe, tasks
+from tenure.engine.health import check_assignment_health
 from tenure.store.sqlite import SqliteStore
 from tests.boards.kanboard import Kanboard, Person
 from tests.support import ok
@@ -95,7 +96,7 @@ class Scene:
         self.sync.deliver()
         view = ok(boards.show_board(self.store))
         assert (view.pending, view.parked, view.comments) == (0, 0, 0), view
-        health = ok(boards.check_assignment_health(self.store))
+        health = ok(check_assignment_health(self.store))
         assert health.healthy, health
         before, version = self.raw(), self.store.connection.execute("SELECT sum(version) FROM tasks").fetchone()
         found = self.sync.reconcile()

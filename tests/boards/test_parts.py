@@ -15,6 +15,7 @@ from tenure.clock import ManualClock
 from tenure.engine import alerts, boards, claims, observe
 from tenure.engine.dependencies import add_dependency
 from tenure.engine.endings import block
+from tenure.engine.health import check_assignment_health
 from tenure.monitors.gridlock import GridlockMonitor
 from tenure.store.sqlite import SqliteStore
 from tests.support import add, join, ok, refused, take
@@ -82,7 +83,7 @@ def test_embedded_board_is_the_store_and_always_healthy(store: SqliteStore) -> N
     (card,) = board.listing()
     assert (card.card_id, card.state.status, card.state.assignee) == ("F001", "in_progress", "A1")
     assert board.card("F404") is None
-    health = ok(boards.check_assignment_health(store))
+    health = ok(check_assignment_health(store))
     assert (health.healthy, health.board, health.persisted_assignments) == (True, "embedded", 1)
 
 
@@ -132,7 +133,7 @@ def test_board_that_is_down_is_asked_ever_more_rarely_and_told_once(store: Sqlit
     assert down.asked == 7
     assert ok(boards.show_board(store)).error == "ConnectError: nobody listens"
     assert len([event for event in ok(observe.events(store)) if event.kind == "board_down"]) == 1
-    assert not ok(boards.check_assignment_health(store)).healthy
+    assert not ok(check_assignment_health(store)).healthy
     assert links.facts()[0]["failures"] == 7
     links.close()
 

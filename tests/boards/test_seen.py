@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -17,15 +16,14 @@ from tenure.boards.port import BoardDown, BoardFault
 from tenure.boards.sync import Sync
 from tenure.clock import ManualClock
 from tenure.engine import boards, claims, endings, liveness, notes, observe, tasks
+from tenure.engine.health import check_assignment_health
 from tenure.engine.recovery import advance
 from tenure.store.sqlite import SqliteStore
-from tests.boards.conftest import serve
+from tests.boards.conftest import FULL, serve
 from tests.boards.kanboard import Kanboard
 from tests.boards.scene import Scene
 from tests.support import ok
 
-# The whole counts are a command: make kanboard
-FULL = os.environ.get("TENURE_BOARD_COUNTS") == "full"
 CHANGES = 500 if FULL else 80
 DEATHS = 50 if FULL else 12
 PEOPLE = 200 if FULL else 60
@@ -413,7 +411,7 @@ def test_poison_write_is_parked_and_shown_and_stops_nobody(scene: Scene) -> None
     view = ok(boards.show_board(scene.store))
     assert (view.parked, view.pending) == (1, 0)
     assert "BAD" in view.parked_writes[0]
-    assert not ok(boards.check_assignment_health(scene.store)).healthy
+    assert not ok(check_assignment_health(scene.store)).healthy
     found = scene.api.find("GOOD")
     assert found is not None
     assert found.state.title == "Yes"
@@ -422,3 +420,60 @@ def test_poison_write_is_parked_and_shown_and_stops_nobody(scene: Scene) -> None
     scene.api.write = write  # type: ignore[method-assign]
     ok(boards.retry_board(scene.store))
     scene.settle()
+
+
+def test_most_cards_deleted_by_people_is_believed_when_somebody_says_so(scene: Scene) -> None:
+    scene.connect()
+    for number in range(6):
+        scene.add(f"M{number}")
+    scene.settle()
+    for number in range(5):
+        scene.ann.do("removeTask", task_id=scene.card(f"M{number}"))
+    for _ in range(3):
+        with pytest.raises(BoardFault, match="tenure reconcile --believe"):
+            scene.sync.sweep()
+    assert len(ok(observe.list_tasks(scene.store))) == 6
+    found = scene.sync.reconcile(believe=True)
+    assert (found.deleted, found.suspected) == (5, 0)
+    assert [view.task.task_id for view in ok(observe.list_tasks(scene.store))] == ["M5"]
+    scene.settle()
+
+
+def test_board_that_was_believed_lost_nothing_that_the_server_still_has(scene: Scene) -> None:
+    scene.connect()
+    for number in range(6):
+        scene.add(f"M{number}")
+    scene.settle()
+    listing = scene.api.listing
+    scene.api.listing = list  # type: ignore[method-assign]
+    assert scene.sync.reconcile(believe=True).deleted == 0
+    scene.api.listing = listing  # type: ignore[method-assign]
+    scene.settle()
+    assert len(ok(observe.list_tasks(scene.store))) == 6
+
+
+def test_holder_without_an_account_is_named_in_a_comment_once_for_each_lease(scene: Scene) -> None:
+    scene.connect()
+    card = scene.held("A9")
+    assert scene.shown() == ("in_progress", None)
+
+    def introduced() -> list[str]:
+        return [text.splitlines()[0] for text in scene.comments(card) if "has no account" in text]
+
+    assert introduced() == [
+        "tenure: A9 holds this task now. It has no account on this board, so the card names nobody."
+    ]
+    ok(tasks.edit_task(scene.store, task_id="F001", title="Another title"))
+    scene.settle()
+    assert scene.holder() == "A9"
+    assert len(introduced()) == 1
+    ok(endings.release(scene.store, task_id="F001", agent_id="A9"))
+    scene.sync.deliver()
+    scene.take("A1")
+    scene.settle()
+    assert (len(introduced()), scene.shown()) == (1, ("in_progress", "A1"))
+    ok(endings.release(scene.store, task_id="F001", agent_id="A1"))
+    scene.take("A9")
+    scene.settle()
+    assert len(introduced()) == 2
+    no_duplicates(scene.server)

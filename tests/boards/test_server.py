@@ -12,12 +12,14 @@ import httpx
 import pytest
 
 from tenure.engine import agents, boards, claims, tasks
+from tenure.engine.health import check_assignment_health
 from tenure.engine.projects import configure
 from tenure.store.sqlite import SqliteStore
 from tests.boards.kanboard import Kanboard, Person
 from tests.boards.scene import Scene
 from tests.cli.shell import Shell, envelope
 from tests.http.serving import Server
+from tests.mcp.clients import Room, drive
 from tests.support import ok
 
 PATIENCE_S = 60.0
@@ -74,7 +76,7 @@ def test_commands_of_a_board_from_connect_to_disconnect(kanboard: Kanboard, proj
     assert "board of default" in shell.ok("doctor").out
     shell.ok("board", "retry")
     shell.ok("board", "disconnect")
-    assert shell.run("reconcile").status == 3
+    assert "No board but the embedded one" in shell.ok("force_reconciliation").out
 
 
 def test_connect_with_a_wrong_token_or_address_changes_nothing(kanboard: Kanboard, tmp_path: Path) -> None:
@@ -181,7 +183,32 @@ def test_health_of_a_mismatch_names_it(scene: Scene) -> None:
     row = scene.store.connection.execute("SELECT key, base FROM board_cards").fetchone()
     base = json.dumps({**json.loads(row[1]), "status": "todo"})
     scene.store.connection.execute("UPDATE board_cards SET base = ? WHERE key = ?", (base, row[0]))
-    found = ok(boards.check_assignment_health(scene.store))
+    found = ok(check_assignment_health(scene.store))
     assert not found.healthy
-    assert found.mismatches == ("F001: in_progress (A1) here, todo (A1) on the board",)
-    assert (found.persisted_assignments, found.kanban_assigned) == (1, 0)
+    (one,) = found.mismatches
+    assert (one.task_id, one.problem) == ("F001", "in_progress (A1) here, todo (A1) on the board")
+    assert (found.persisted_assignments, found.kanban_assigned_tasks) == (1, 0)
+
+
+def test_tools_of_mcp_look_at_the_board_and_reconcile_it(scene: Scene) -> None:
+    """`ping`, `check_assignment_health`, `reconcile` and its other name, from an agent's side."""
+    scene.connect()
+    card = scene.held()
+    scene.settle()
+
+    async def story() -> None:
+        async with Room(scene.store) as room, room.client(tools="all") as boss:
+            told = (await boss.call("ping"))["assignment_health"]
+            assert (told["healthy"], told["board"]) == (True, f"kanboard {scene.name}")
+            assert (told["persisted_assignments"], told["kanban_assigned_tasks"]) == (1, 1)
+            scene.ann.drag(card, "Ready")
+            mended = await boss.call("force_reconciliation", project_id="default")
+            assert (mended["boards"]["default"]["removed"], mended["healthy"]) == (1, True)
+            assert (await boss.call("check_assignment_health"))["persisted_assignments"] == 0
+            again = await boss.call("reconcile")
+            assert again["boards"]["default"]["removed"] == 0
+            ok(boards.connect_board(scene.store, url="http://127.0.0.1:1", board=scene.name, token="x"))
+            await boss.refused("reconcile", "board_unavailable")
+
+    drive(story())
+    assert scene.known() == ("todo", None, None)

@@ -16,6 +16,7 @@ from tenure.core.reconcile import (
     WHO,
     Assignment,
     CardState,
+    Mismatch,
     action,
     merge,
     mismatch,
@@ -299,6 +300,6 @@ def test_missing_cards(why: str, known: Any, listed: Any, missing: Any) -> None:
 
 
 def test_mismatch_names_both_sides() -> None:
-    said = mismatch("F001", HELD, card("todo"), card("in_progress", "A1"))
-    assert said == "F001: in_progress (A1) here, todo (nobody) on the board"
-    assert mismatch("F001", HELD, card("todo"), card("todo")) is None
+    said = mismatch("F001", card("todo"), card("in_progress", "A1"))
+    assert said == Mismatch(task_id="F001", problem="in_progress (A1) here, todo (nobody) on the board")
+    assert mismatch("F001", card("todo"), card("todo")) is None

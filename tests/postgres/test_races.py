@@ -11,7 +11,20 @@ import pytest
 
 from tenure.clock import ManualClock
 from tenure.core.errors import Refused
-from tenure.engine import agents, claims, dependencies, endings, notes, observe, receipts, recovery, tasks, touch
+from tenure.core.reconcile import CardState
+from tenure.engine import (
+    agents,
+    boards,
+    claims,
+    dependencies,
+    endings,
+    notes,
+    observe,
+    receipts,
+    recovery,
+    tasks,
+    touch,
+)
 from tests.postgres.races import Aside, Gate, await_blocked
 from tests.postgres.support import ProbedPostgres, empty_url
 from tests.support import add, join, ok, refused, take
@@ -375,3 +388,62 @@ def test_fleet_of_threads_on_a_graph_completes_each_task_once(connect: Connect) 
     assert done == Counter(task["task_id"] for task in graph)
     assert first.integrity_faults() == []
     assert ok(receipts.verify(first)).faults == ()
+
+
+# -- boards -----------------------------------------------------------------------------------------------------------
+
+
+def connected(store: ProbedPostgres) -> None:
+    ok(boards.connect_board(store, url="http://board.invalid", board="B"))
+
+
+def test_card_that_two_servers_list_at_once_becomes_one_task(connect: Connect) -> None:
+    one, other = connect(), connect()
+    connected(one)
+
+    def met(tx: Any) -> Any:
+        return boards.meet(tx, "default", "7", "1", "", CardState(title="By hand"), False)
+
+    meeting = Gate(one, met)
+    aside = Aside(lambda: other.run(met))
+    await_blocked(other.url)
+    key, new = meeting.let_go()
+    assert (new, aside.wait()) == (True, (key, False))
+    assert [view.task.task_id for view in ok(observe.list_tasks(one))] == ["KB-7"]
+
+
+def test_comment_that_two_servers_read_at_once_is_noted_once(connect: Connect) -> None:
+    one, other = connect(), connect()
+    connected(one)
+    one.run(lambda tx: boards.meet(tx, "default", "7", "1", "", CardState(title="By hand"), False))
+    said = [boards.Heard(card_id="7", author="ann", text="Mind the gap.")]
+
+    def heard(tx: Any) -> bool:
+        return boards.heard(tx, "default", said, "", "12")
+
+    hearing = Gate(one, heard)
+    aside = Aside(lambda: other.run(heard))
+    await_blocked(other.url)
+    assert (hearing.let_go(), aside.wait()) == (True, False)
+    assert [message.text for message in ok(notes.thread(one, task_id="KB-7"))] == ["Mind the gap."]
+
+
+def test_act_that_two_servers_read_at_once_is_applied_once(connect: Connect) -> None:
+    one, other = connect(), connect()
+    connected(one)
+    join(one, "A1")
+    key, _ = one.run(lambda tx: boards.meet(tx, "default", "7", "1", "", CardState(title="By hand"), False))
+    take(one, "A1", "KB-7")
+    card = CardState(title="By hand", status="in_progress", assignee="A1")
+    one.run(lambda tx: boards.judge(tx, key, card, lambda state: state, "ann", read_at=10**9))
+    reverted = CardState(title="By hand", status="blocked")
+
+    def judged(tx: Any) -> Any:
+        return boards.deliverable(tx, key, reverted, lambda state: state, "ann")
+
+    judging = Gate(one, judged)
+    aside = Aside(lambda: other.run(judged))
+    await_blocked(other.url)
+    assert judging.let_go().acted.action == "block"
+    assert aside.wait().acted is None
+    assert one.connection.execute("SELECT reversions FROM board_cards").fetchone() == (1,)

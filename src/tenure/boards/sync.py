@@ -25,7 +25,7 @@ from tenure.engine import boards as steps
 from tenure.engine.board_acts import BOARD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tenure.boards.port import BoardApi, Card
     from tenure.core.reconcile import CardState
@@ -156,7 +156,7 @@ class Sync:
             after = again.state.replace(needs=self._needs(card.card_id) if "needs" in judged.writes else links)
         else:
             after = state
-        missed = self._comments(card.card_id, job)
+        missed = self._comments(card.card_id, judged.comments)
         failed = self._store.run(lambda tx: steps.acked(tx, judged, after, self._board.shown))
         if failed:
             raise BoardFault(f"the board did not take: {', '.join(failed)}")
@@ -219,13 +219,13 @@ class Sync:
     def _is_ours(self, card_id: str) -> bool:
         return self._store.look(lambda tx: steps.card_named(tx, self._project, card_id)) is not None
 
-    def _comments(self, card_id: str, job: steps.Job) -> str:
+    def _comments(self, card_id: str, comments: Sequence[tuple[str, str]]) -> str:
         """Post what the board does not have yet; what went wrong, if anything did."""
-        if not job.comments:
+        if not comments:
             return ""
         have = self._board.comments(card_id)
         missed = ""
-        for key, text in job.comments:
+        for key, text in comments:
             mark = f"({MARK}{key})"
             if not any(mark in comment for comment in have):
                 try:
@@ -247,18 +247,6 @@ class Sync:
         changes, place = self._board.changed(board.feed)
         read_from = board.feed
 
-        def note(tx: Any) -> bool:
-            now = steps.board_of(tx, self._project)
-            if now is None or now.feed != read_from:
-                # Another server read the same rows first.
-                return False
-            for change in changes:
-                if change.comment:
-                    steps.heard(tx, self._project, change.card_id, change.author, change.comment_id, change.comment)
-            if place != read_from:
-                steps.fed(tx, self._project, place)
-            return True
-
         authors = {change.card_id: change.author for change in changes if not change.comment}
         linked = {change.card_id for change in changes if change.links}
         for card_id in hints:
@@ -268,7 +256,10 @@ class Sync:
             touched += self._look_at(card_id, author, links=card_id in linked)
         if changes or place != read_from:
             # Noted after the cards were judged: who dies in between reads the same rows again, and finds nothing to do.
-            self._store.run(note)
+            said = [
+                steps.Heard(card_id=one.card_id, author=one.author, text=one.comment) for one in changes if one.comment
+            ]
+            self._store.run(lambda tx: steps.heard(tx, self._project, said, read_from, place))
         return touched
 
     def _look_at(self, card_id: str, actor: str, *, links: bool) -> bool:
@@ -293,14 +284,15 @@ class Sync:
         self._sweep()
         return Swept(**self._counts)
 
-    def _sweep(self) -> None:
+    def _sweep(self, *, believe: bool = False) -> None:
         read_at = self._store.look(lambda tx: steps.changes_of(tx, self._project))
         cards = list(self._board.listing())
         known = self._store.look(lambda tx: steps.linked_cards(tx, self._project))
         names = [(row.card_id, row.born) for row in known]
-        missing = missing_cards(names, [(card.card_id, card.born) for card in cards])
+        missing = missing_cards(names, [(card.card_id, card.born) for card in cards], believe=believe)
         if missing is None:
-            raise BoardFault(f"a listing of {len(cards)} cards where {len(known)} are known is not believed")
+            told = f"a listing of {len(cards)} cards where {len(known)} are known is not believed"
+            raise BoardFault(f"{told}; if people did delete them: tenure reconcile --believe")
         self._counts["cards"] = len(cards)
         imported = []
         for card in cards:
@@ -315,12 +307,18 @@ class Sync:
                 self._ask_for(row.key, row.card_id, row.born)
         self._store.run(lambda tx: steps.swept(tx, self._project))
 
-    def reconcile(self) -> Swept:
-        """Listen, deliver what waits, look at every card, give every task a card, deliver again: a start's one pass."""
+    def reconcile(self, *, believe: bool = False) -> Swept:
+        """Listen, deliver what waits, look at every card, give every task a card, deliver again: a start's one pass.
+
+        `believe`: somebody says that so many cards were deleted. Each is still asked for, and twice.
+        """
         self._counts = dict.fromkeys(Swept._fields, 0)
         self.listen()
         delivered = self.deliver()
-        self._sweep()
+        self._sweep(believe=believe)
+        if believe and self._counts["suspected"]:
+            self._counts["suspected"] = 0
+            self._sweep(believe=True)
         while self._store.run(lambda tx: steps.adopt_tasks(tx, self._project)):
             pass
         delivered += self.deliver()

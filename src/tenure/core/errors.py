@@ -101,7 +101,7 @@ CODES: dict[str, tuple[int, int, str]] = {
     "store_foreign": (EXIT_STORE, 503, "Name another path; this file belongs to another program."),
     "store_newer": (EXIT_STORE, 503, "Upgrade tenure; this store was written by a newer version."),
     "store_shared": (EXIT_STORE, 503, "Use PostgreSQL for more than one machine, or adopt the file on this one."),
-    "board_unavailable": (EXIT_STORE, 503, "Check the board's address and token, then try again; nothing was changed."),
+    "board_unavailable": (EXIT_STORE, 503, "Check the board's address and token, then try again; nothing is lost."),
     "cannot_listen": (EXIT_STORE, 503, "Choose another port, or end what listens there."),
     "overloaded": (EXIT_STORE, 503, "Retry after the named delay."),
 }

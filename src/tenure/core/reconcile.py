@@ -274,38 +274,49 @@ def reversion(card: CardState, worker_id: str) -> int | None:
 # -- health ------------------------------------------------------------------------------------------------------------
 
 
+class Mismatch(Record):
+    """One task whose assignment, holding and card do not agree."""
+
+    task_id: str
+    problem: str
+
+
 class AssignmentHealth(Record):
     """`check_assignment_health`: what is persisted, what the board shows, and where they differ.
 
-    The board's side is the card as last seen. A mismatch with a write still to be delivered is `pending`, not one.
+    An external board's side is its cards as last seen. A difference that is still to be written is `pending`, and no
+    mismatch.
     """
 
     healthy: bool
+    # Tasks that an agent holds under a live lease, and tasks that the board shows as in progress, whoever has them.
     persisted_assignments: int
-    kanban_assigned: int
-    mismatches: tuple[str, ...]
-    pending: int
-    parked: int
-    board: str
+    kanban_assigned_tasks: int
+    mismatches: tuple[Mismatch, ...]
+    pending: int = 0
+    parked: int = 0
+    board: str = "embedded"
     error: str = ""
 
 
-def mismatch(task_id: str, assignment: Assignment, base: CardState, shown: CardState) -> str | None:
-    """A sentence about an assignment that board and engine see differently, or None. `shown` is what we would show."""
-    if (base.status, base.assignee) == (shown.status, shown.assignee):
+def mismatch(task_id: str, seen: CardState, shown: CardState) -> Mismatch | None:
+    """How board and engine see an assignment differently, or None. `shown` is what we would show."""
+    if (seen.status, seen.assignee) == (shown.status, shown.assignee):
         return None
     ours = f"{shown.status} ({shown.assignee or 'nobody'})"
-    theirs = f"{base.status} ({base.assignee or 'nobody'})"
-    return f"{task_id}: {ours} here, {theirs} on the board"
+    theirs = f"{seen.status} ({seen.assignee or 'nobody'})"
+    return Mismatch(task_id=task_id, problem=f"{ours} here, {theirs} on the board")
 
 
-def missing_cards(known: Sequence[Name], listed: Sequence[Name]) -> list[Name] | None:
+def missing_cards(known: Sequence[Name], listed: Sequence[Name], *, believe: bool = False) -> list[Name] | None:
     """The known cards that a listing does not show; None when so many are missing that the listing is not believed.
 
-    An empty listing of a board that had cards, or one that lost most of them at once, is an outage.
+    An empty listing of a board that had cards, or one that lost most of them at once, is an outage, or a board that was
+    restored from an old copy, which would say of each card that there is none. Only somebody who knows better may say
+    that they were deleted (`believe`).
     """
     there = set(listed)
     gone = [card for card in known if card not in there]
-    if known and (not listed or len(gone) > max(3, len(known) // 2)):
+    if known and not believe and (not listed or len(gone) > max(3, len(known) // 2)):
         return None
     return gone

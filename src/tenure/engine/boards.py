@@ -1,11 +1,12 @@
 """What is kept about a project's board, and every step that changes it.
 
-The verbs connect a project with a board, show it, and judge its health. The other functions are steps, not verbs: the
+The verbs connect a project with a board and show it. The other functions are steps, not verbs: the
 monitor of boards/ runs each in a transaction of its own, and talks to the board in between.
 
 A card is *dirty* while something may be left to deliver. One runner at a time delivers a card (`busy_until_ms`), so
 that no card and no comment is made twice; whoever dies in between is succeeded by the next one, which reads first. What
-was read from the board is judged only if no base of that card changed since the reading began (`change_no`).
+was read from the board is judged only if no base of that card changed since the reading began (`change_no`). Steps that
+decide take their turns, project by project (`_alone`): of two servers that read the same act, one applies it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from tenure.core import inputs
 from tenure.core.errors import Refused, refuse
 from tenure.core.ids import id_fault, ulid
 from tenure.core.model import DEFAULT_PROJECT, Board, BoardCard, Task
-from tenure.core.reconcile import REVERSIONS_ALERT, AssignmentHealth, CardState, merge, mismatch, settled, wanted
+from tenure.core.reconcile import REVERSIONS_ALERT, CardState, Mismatch, merge, mismatch, settled, wanted
 from tenure.core.record import Record
 from tenure.engine import board_acts, change, load, recovery, tasks
-from tenure.engine.board_acts import assignment_of
 from tenure.engine.verb import query, verb
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ BACKOFF_MS = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 ATTEMPTS_MAX = 6
 EVENTS_AT_ONCE = 500
 COMMENTS_AT_ONCE = 50
-MISMATCHES_SHOWN = 100
+CARDS_AT_ONCE = 500
 PARKED_SHOWN = 20
 GONE_CERTAIN = 2
 
@@ -112,6 +112,7 @@ def connect_board(
     refused = load.unknown_project(tx, project_id)
     if refused is not None:
         return refused
+    _alone(tx, project_id)
     known = board_of(tx, project_id)
     values: dict[str, Any] = {
         "url": url,
@@ -176,65 +177,46 @@ def show_board(tx: Transaction, *, project_id: str = DEFAULT_PROJECT) -> BoardVi
     return board if isinstance(board, Refused) else _view(tx, board)
 
 
-@query(project_id=inputs.ident)
-def check_assignment_health(tx: Transaction, *, project_id: str = DEFAULT_PROJECT) -> AssignmentHealth | Refused:
-    """Compare who holds what here with what the board shows: counts, and every mismatch by name."""
-    refused = load.unknown_project(tx, project_id)
-    if refused is not None:
-        return refused
-    board = board_of(tx, project_id)
-    held = sum(row["n"] for row in tx.all("count_tasks", project_id=project_id) if row["status"] == "in_progress")
-    if board is None:
-        # The embedded board is this database: it cannot differ from itself.
-        return AssignmentHealth(
-            healthy=True,
-            persisted_assignments=held,
-            kanban_assigned=held,
-            mismatches=(),
-            pending=0,
-            parked=0,
-            board="embedded",
-        )
-    counts = _counts(tx, board)
-    found, on_board = _mismatches(tx, board)
-    healthy = not found and not counts["parked"] and not board.error
-    return AssignmentHealth(
-        healthy=healthy,
-        persisted_assignments=held,
-        kanban_assigned=on_board,
-        mismatches=tuple(found[:MISMATCHES_SHOWN]),
-        pending=counts["pending"],
-        parked=counts["parked"],
-        board=f"{board.kind} {board.place}",
-        error=board.error,
-    )
-
-
-def _mismatches(tx: Transaction, board: Board) -> tuple[list[str], int]:
-    found, on_board, after = [], 0, 0
-    while page := [
-        BoardCard(**row) for row in tx.all("board_cards", project_id=board.project_id, after=after, limit=500)
-    ]:
-        after = page[-1].key
+def mismatches(tx: Transaction, project_id: str) -> tuple[list[Mismatch], int]:
+    """Where a board's cards, as last seen, differ from what we would show; and how many are in progress there."""
+    found: list[Mismatch] = []
+    on_board, after = 0, 0
+    registered: dict[str, bool] = {}
+    while page := tx.all("board_assignments", project_id=project_id, after=after, limit=CARDS_AT_ONCE):
+        after = page[-1]["card_key"]
         for row in page:
-            base = base_of(row)
-            on_board += base is not None and base.status == "in_progress"
-            if row.task_key is None or base is None or row.dirty:
+            seen = _state(row["base"])
+            on_board += seen.status == "in_progress"
+            if row["dirty"]:
                 continue
-            task = load.task_by_key(tx, row.task_key)
-            known, _ = assignment_of(tx, task)
-            # Names that the board cannot show are not a difference: compared by what a write of ours would show.
-            ours = wanted_card(tx, task, base)
-            ours = ours if base.assignee is not None else ours.replace(assignee=None)
-            sentence = mismatch(task.task_id, known, base, ours)
-            if sentence is not None:
-                found.append(sentence)
+            if seen.assignee is not None and seen.assignee not in registered:
+                registered[seen.assignee] = load.agent_named(tx, seen.assignee) is not None
+            fields = {**row, "title": seen.title, "body": seen.body, "priority": seen.priority, "needs": None}
+            ours = wanted(fields, row["status"], seen, base_is_agent=registered.get(seen.assignee or "", False))
+            # Names and columns that the board does not have are no difference: a write of ours would not show them.
+            if seen.assignee is None:
+                ours = ours.replace(assignee=None)
+            if ours.status == "blocked" and seen.status == "todo":
+                ours = ours.replace(status="todo")
+            different = mismatch(row["task_id"], seen, ours)
+            if different is not None:
+                found.append(different)
     return found, on_board
+
+
+def connected(tx: Transaction, project_id: str | None) -> list[Board]:
+    """The boards of all projects, or of one."""
+    return [Board(**row) for row in tx.all("boards") if project_id in (None, row["project_id"])]
 
 
 def board_of(tx: Transaction, project_id: str) -> Board | None:
     row = tx.one("board", project_id=project_id)
     return None if row is None else Board(**row)
+
+
+def _alone(tx: Transaction, project_id: str) -> None:
+    """Decide about a project's board alone. Taken before any other lock."""
+    tx.lock("board", project_id=project_id)
 
 
 def _board(tx: Transaction, project_id: str) -> Board:
@@ -255,7 +237,7 @@ def _connected(tx: Transaction, project_id: str) -> Board | Refused:
     return board
 
 
-def _counts(tx: Transaction, board: Board) -> dict[str, int]:
+def counts(tx: Transaction, board: Board) -> dict[str, int]:
     cards = tx.one("board_counts", project_id=board.project_id)
     comments = tx.one("board_comment_counts", project_id=board.project_id)
     assert cards is not None
@@ -280,7 +262,7 @@ def _view(tx: Transaction, board: Board) -> BoardView:
         users=config.get("users", {}),
         priorities=config.get("priorities", {}),
         webhook=bool(board.webhook_token),
-        **_counts(tx, board),
+        **counts(tx, board),
         parked_writes=tuple(
             f"{row['task_id']} (card {row['card_id'] or 'none yet'}): {row['error']}" for row in parked
         ),
@@ -294,9 +276,11 @@ def _view(tx: Transaction, board: Board) -> BoardView:
 
 def base_of(row: BoardCard) -> CardState | None:
     """The card as last written or seen."""
-    if row.base is None:
-        return None
-    fields = json.loads(row.base)
+    return None if row.base is None else _state(row.base)
+
+
+def _state(base: str) -> CardState:
+    fields = json.loads(base)
     needs = fields.pop("needs")
     return CardState(**fields, needs=None if needs is None else tuple(needs))
 
@@ -313,6 +297,12 @@ def wanted_card(tx: Transaction, task: Task, base: CardState | None) -> CardStat
 def _card_row(tx: Transaction, key: int) -> BoardCard | None:
     row = tx.one("board_card", key=key)
     return None if row is None else BoardCard(**row)
+
+
+def _card_alone(tx: Transaction, key: int) -> BoardCard | None:
+    """A card's row, for a step that decides on it."""
+    tx.lock("board_of", key=key)
+    return _card_row(tx, key)
 
 
 def card_named(tx: Transaction, project_id: str, card_id: str) -> BoardCard | None:
@@ -342,6 +332,7 @@ def told(tx: Transaction, project_id: str, error: str) -> None:
 
 def tell_error(tx: Transaction, project_id: str, error: str) -> None:
     """Note an outage, and tell it once."""
+    _alone(tx, project_id)
     board = board_of(tx, project_id)
     if board is not None and not board.error:
         change.record(tx, "board_down", project=project_id, error=error[: change.TOLD])
@@ -353,6 +344,7 @@ def tell_error(tx: Transaction, project_id: str, error: str) -> None:
 
 def collect(tx: Transaction, project_id: str) -> bool:
     """Look through a page of our events for tasks that changed, and note their cards. Whether there may be more."""
+    _alone(tx, project_id)
     board = board_of(tx, project_id)
     if board is None:
         return False
@@ -403,6 +395,7 @@ def _queue_comments(tx: Transaction, board: Board, card: BoardCard) -> bool:
 
 def adopt_tasks(tx: Transaction, project_id: str, limit: int = 500) -> int:
     """Give every unfinished task that has no card yet a place in the delivery. What was said before is not repeated."""
+    _alone(tx, project_id)
     board = _board(tx, project_id)
     rows = tx.all("board_untouched_tasks", project_id=project_id, limit=limit)
     for row in rows:
@@ -422,11 +415,10 @@ def adopt_tasks(tx: Transaction, project_id: str, limit: int = 500) -> int:
 
 
 class Job(Record):
-    """A card to deliver, taken for this runner: the task (None: it was deleted) and what is to be said."""
+    """A card to deliver, taken for this runner, and its task (None: it was deleted)."""
 
     row: BoardCard
     task: Task | None
-    comments: tuple[tuple[str, str], ...]
 
 
 def due(tx: Transaction, project_id: str, limit: int) -> list[int]:
@@ -442,19 +434,18 @@ def wait_ms(tx: Transaction, project_id: str) -> int | None:
 
 def take(tx: Transaction, key: int) -> Job | None:
     """Take a card for this runner; None if another has it or nothing is left to do."""
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None or not row.dirty or row.parked or row.retry_at_ms > tx.now_ms:
         return None
     if not tx.do("board_card_busy", key=key, now_ms=tx.now_ms, until_ms=tx.now_ms + BUSY_MS):
         return None
     task = None if row.task_key is None else load.task_by_key(tx, row.task_key)
-    comments = tuple((one["comment_key"], one["text"]) for one in tx.all("board_comments_of", card_key=key))
-    return Job(row=row, task=task, comments=comments)
+    return Job(row=row, task=task)
 
 
 def made(tx: Transaction, key: int, card_id: str, born: str) -> bool:
     """Remember which card is this task's. False if another task has it."""
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None:
         return False
     other = card_named(tx, row.project_id, card_id)
@@ -468,12 +459,14 @@ def made(tx: Transaction, key: int, card_id: str, born: str) -> bool:
 
 
 class Judged(Record):
-    """What is to be written to a card now, and what somebody had done to it."""
+    """What is to be written to a card and said on it now, and what somebody had done to it."""
 
     row: BoardCard
     version: int
     before: CardState
     writes: Mapping[str, Any]
+    # Keys and texts.
+    comments: tuple[tuple[str, str], ...] = ()
     acted: board_acts.Acted | None = None
 
 
@@ -484,10 +477,28 @@ def deliverable(
 
     `fresh` is a card that we just made: what it shows is what we wrote.
     """
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None or row.task_key is None:
         return None
-    return _judge(tx, row, card, shown, actor, fresh=fresh)
+    judged = _judge(tx, row, card, shown, actor, fresh=fresh)
+    if judged is not None:
+        _introduce(tx, row, shown)
+        said = tuple((one["comment_key"], one["text"]) for one in tx.all("board_comments_of", card_key=key))
+        judged = judged.replace(comments=said)
+    return judged
+
+
+def _introduce(tx: Transaction, row: BoardCard, shown: Shown) -> None:
+    """A card that cannot name its holder, who has no account there, says so in a comment: once for each lease."""
+    assert row.task_key is not None
+    task = load.task_by_key(tx, row.task_key)
+    _, lease = board_acts.assignment_of(tx, task)
+    ours = wanted_card(tx, task, base_of(row))
+    if lease is None or ours.assignee != lease.agent_id or shown(ours).assignee is not None:
+        return
+    key = f"{_board(tx, row.project_id).link_id}-held-{task.key:010d}-{lease.token}"
+    text = f"tenure: {lease.agent_id} holds this task now. It has no account on this board, so the card names nobody."
+    tx.do("add_board_comment", comment_key=key, card_key=row.key, text=text)
 
 
 def judge(
@@ -497,7 +508,7 @@ def judge(
 
     A card that changed since, or that has a write to be delivered, is left to its delivery, which reads it anew.
     """
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None or row.task_key is None or row.change_no > read_at:
         return None
     if row.busy_until_ms > tx.now_ms and not taken:
@@ -551,7 +562,7 @@ def _count_reversion(tx: Transaction, row: BoardCard, task: Task, acted: board_a
 
 def acked(tx: Transaction, job: Judged, after: CardState, shown: Shown) -> list[str]:
     """The card was written and read again: keep what took, and say what did not."""
-    row = _card_row(tx, job.row.key)
+    row = _card_alone(tx, job.row.key)
     if row is None or row.task_key is None:
         return []
     before = job.before
@@ -583,7 +594,7 @@ def not_said(tx: Transaction, comment_key: str, error: str) -> None:
 
 def failed(tx: Transaction, key: int, error: str, *, counts: bool) -> None:
     """A delivery failed. `counts`: the board answers otherwise, so that it is this write; it is parked in the end."""
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None:
         return
     attempts = row.attempts + 1 if counts else row.attempts
@@ -620,6 +631,7 @@ def meet(
 
     None: the card is none of ours (a finished one that was never ours, or the put-away card of a deleted task).
     """
+    _alone(tx, project_id)
     row = card_named(tx, project_id, card_id)
     if row is not None and row.born == born:
         if row.task_key is not None:
@@ -719,7 +731,7 @@ def linked_cards(tx: Transaction, project_id: str) -> list[BoardCard]:
 
 def gone(tx: Transaction, key: int) -> bool:
     """The server said that there is no such card. Said twice, its task is deleted."""
-    row = _card_row(tx, key)
+    row = _card_alone(tx, key)
     if row is None or row.task_key is None:
         return False
     counted = tx.one("board_card_gone", key=key)
@@ -731,21 +743,33 @@ def gone(tx: Transaction, key: int) -> bool:
     return True
 
 
-def heard(tx: Transaction, project_id: str, card_id: str, author: str, comment_id: str, text: str) -> bool:
-    """Somebody commented on a card: their words go to the task's thread, once."""
-    row = card_named(tx, project_id, card_id)
+class Heard(Record):
+    """A comment of a person's on a card."""
+
+    card_id: str
+    author: str
+    text: str
+
+
+def heard(tx: Transaction, project_id: str, comments: Sequence[Heard], read_from: str, place: str) -> bool:
+    """The board's activity was read from one place to another: people's words go to their tasks' threads, once.
+
+    False: another server noted the same rows first.
+    """
+    _alone(tx, project_id)
     board = board_of(tx, project_id)
-    if row is None or row.task_key is None or board is None or board.link_id in text:
+    if board is None or board.feed != read_from:
         return False
-    task = load.task_by_key(tx, row.task_key)
-    recovery.post(tx, task, sender=author[:128] or "someone", kind="board", text=text)
-    change.record(tx, "message", task=task, agent_id=author[:128], to=None, text=text[:200])
+    for said_there in comments:
+        row = card_named(tx, project_id, said_there.card_id)
+        if row is not None and row.task_key is not None and board.link_id not in said_there.text:
+            author = said_there.author[:128] or "someone"
+            task = load.task_by_key(tx, row.task_key)
+            recovery.post(tx, task, sender=author, kind="board", text=said_there.text)
+            change.record(tx, "message", task=task, agent_id=author, to=None, text=said_there.text[:200])
+    if place != read_from:
+        tx.do("board_fed", project_id=project_id, feed=place)
     return True
-
-
-def fed(tx: Transaction, project_id: str, feed: str) -> None:
-    """The board's activity was read up to here."""
-    tx.do("board_fed", project_id=project_id, feed=feed)
 
 
 def swept(tx: Transaction, project_id: str) -> None:

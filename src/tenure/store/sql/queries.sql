@@ -1038,6 +1038,11 @@ SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.ca
 -- name: board_cards
 SELECT {board_card} FROM board_cards c WHERE c.project_id = :project_id AND c.key > :after ORDER BY c.key LIMIT :limit
 
+-- name: board_assignments
+SELECT c.key AS card_key, c.base, c.dirty, t.task_id, t.status, t.assigned_to, t.owner
+FROM board_cards c JOIN tasks t ON t.key = c.task_key
+WHERE c.project_id = :project_id AND c.key > :after AND c.base IS NOT NULL ORDER BY c.key LIMIT :limit
+
 -- name: board_cards_due
 SELECT c.key FROM board_cards c
 WHERE c.project_id = :project_id AND c.dirty = 1 AND c.parked = 0
@@ -1049,12 +1054,12 @@ SELECT min(CASE WHEN c.busy_until_ms > c.retry_at_ms THEN c.busy_until_ms ELSE c
 FROM board_cards c WHERE c.project_id = :project_id AND c.dirty = 1 AND c.parked = 0
 
 -- name: board_counts
-SELECT count(*) AS cards, coalesce(sum(CASE WHEN c.parked = 0 THEN c.dirty ELSE 0 END), 0) AS pending,
-    coalesce(sum(c.parked), 0) AS parked
+SELECT count(*) AS cards, count(CASE WHEN c.parked = 0 AND c.dirty = 1 THEN 1 END) AS pending,
+    count(CASE WHEN c.parked = 1 THEN 1 END) AS parked
 FROM board_cards c WHERE c.project_id = :project_id
 
 -- name: board_comment_counts
-SELECT count(*) AS comments, coalesce(sum(m.parked), 0) AS parked
+SELECT count(*) AS comments, count(CASE WHEN m.parked = 1 THEN 1 END) AS parked
 FROM board_comments m JOIN board_cards c ON c.key = m.card_key WHERE c.project_id = :project_id
 
 -- name: board_parked

@@ -72,7 +72,8 @@ def connect(context: Context) -> Result:
 
 def check(context: Context) -> Result:
     """Whether the board can be reached, fits, and agrees."""
-    from tenure.engine.boards import check_assignment_health, show_board
+    from tenure.engine.boards import show_board
+    from tenure.engine.health import check_assignment_health
 
     view = must(show_board(context.store, **context.project()))
     api = _open(context)
@@ -125,13 +126,15 @@ def retry(context: Context) -> Result:
 
 
 def reconcile(context: Context) -> Result:
-    """force_reconciliation: bring board and engine into step now."""
-    api = _open(context)
-    try:
-        found = _reconciled(context, api)
-    finally:
-        api.close()
-    return Result(data=found.as_dict(), lines=_summary(found))
+    """force_reconciliation: take back what is due, and bring board and engine into step now."""
+    from tenure import app
+
+    project_id = context.project_id or DEFAULT_PROJECT
+    found = must(app.reconcile(context.store, project_id, context.environ, believe=bool(context.get("believe"))))
+    swept = found.boards.get(project_id)
+    lines = [f"{counted(found.recovered, 'task')} taken back from dead holders."] if found.recovered else []
+    lines += _summary(swept) if swept is not None else ["No board but the embedded one, which is the store itself."]
+    return Result(data={"recovered": found.recovered, **(swept.as_dict() if swept else {})}, lines=lines)
 
 
 def _open(context: Context) -> BoardApi:
@@ -191,9 +194,9 @@ def _waiting(view: BoardView, now_ms: int) -> list[str]:
 
 
 def _health(health: Any) -> list[str]:
-    here, there = counted(health.persisted_assignments, "assignment"), health.kanban_assigned
+    here, there = counted(health.persisted_assignments, "assignment"), health.kanban_assigned_tasks
     line = f"{here} here, {there} in progress on the board, mismatches: {len(health.mismatches)}"
-    return [line, *(f"mismatch  {clean(text, 300)}" for text in health.mismatches)]
+    return [line, *(f"mismatch  {one.task_id}: {clean(one.problem, 300)}" for one in health.mismatches)]
 
 
 def _summary(found: Swept) -> list[str]:
@@ -231,13 +234,15 @@ def _numbers(given: Sequence[str]) -> dict[str, int]:
 def findings_for_doctor(context: Context) -> list[tuple[str, bool, str]]:
     """What `doctor` says of every board: name, whether it is well, what it found. Talks to no server."""
     from tenure.engine import boards
+    from tenure.engine.health import check_assignment_health
 
     found = []
     for view in must(boards.list_boards(context.store)):
-        health = boards.check_assignment_health(context.store, project_id=view.project_id)
+        health = check_assignment_health(context.store, project_id=view.project_id)
         if isinstance(health, Refused):
             continue
         detail = f"{counted(view.cards, 'card')}, {view.pending} to deliver, {view.parked} parked"
-        troubles = [*([view.error] if view.error else []), *health.mismatches[:3], *view.parked_writes[:3]]
+        named = [f"{one.task_id}: {one.problem}" for one in health.mismatches[:3]]
+        troubles = [*([view.error] if view.error else []), *named, *view.parked_writes[:3]]
         found.append((f"board of {view.project_id}", health.healthy, "; ".join(troubles) or detail))
     return found

@@ -726,6 +726,7 @@ the old store meanwhile is not: stop its servers first. The old store stays as i
         "boards:reconcile",
         "Bring board and engine into step now, and say what was done.",
         "tenure reconcile",
+        options=(Option(name="--believe", help="Believe a board that lost most of its cards: they were deleted."),),
         aliases=("board reconcile", "force_reconciliation"),
     ),
     _command(

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from tenure.core.errors import Refused, refuse
 from tenure.core.model import DEFAULT_PROJECT
 from tenure.engine import alerts, boards, observe
+from tenure.engine.health import check_assignment_health
 from tenure.engine.projects import list_projects
 from tenure.surfaces.http import answers
 from tenure.surfaces.http.requests import node_of, raw_body
@@ -66,7 +67,7 @@ async def health(node: Node) -> dict[str, Any] | Refused:
     assignments: dict[str, Any] = {}
     stuck: dict[str, Any] = {}
     for project in projects:
-        found = await node.call(boards.check_assignment_health, project_id=project.project_id)
+        found = await node.call(check_assignment_health, project_id=project.project_id)
         if not isinstance(found, Refused):
             assignments[project.project_id] = found.as_dict()
         ready = await node.call(observe.ready_tasks, project_id=project.project_id, limit=1)

@@ -88,6 +88,12 @@ class Node:
         """A board says that a card was touched."""
         self.monitors.hint(project_id, card_id)
 
+    async def reconcile(self, project_id: str | None = None) -> app.Reconciled | Refused:
+        """Take back what is due, and bring boards into step. A server elsewhere is waited for beside the runner."""
+        found = await asyncio.to_thread(app.reconcile, self.store, project_id)
+        self._tell()
+        return found
+
     def stop_waiting(self) -> None:
         """Answer every waiting poll with nothing and end every stream, and let no other begin."""
         self.stopping = True

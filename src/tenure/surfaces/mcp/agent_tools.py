@@ -15,6 +15,7 @@ from tenure.surfaces.mcp.tool import ANYTHING, NUMBER, OBJECT, OBJECTS, TEXT, TE
 from tenure.surfaces.mcp.waiting import next_task
 
 if TYPE_CHECKING:
+    from tenure.core.reconcile import AssignmentHealth
     from tenure.store.store import Transaction
     from tenure.surfaces.mcp.call import Call
 
@@ -218,18 +219,13 @@ async def ping(call: Call, given: dict[str, Any]) -> Answer:
     }
 
 
-def _vitals(tx: Transaction) -> tuple[observe.Statistics | Refused, health.HoldingHealth | Refused]:
-    return observe.statistics.body(tx), health.check_holdings.body(tx)
+def _vitals(tx: Transaction) -> tuple[observe.Statistics | Refused, AssignmentHealth | Refused]:
+    return observe.statistics.body(tx), health.check_assignment_health.body(tx)
 
 
-def assignment_health(checked: health.HoldingHealth) -> dict[str, Any]:
+def assignment_health(checked: AssignmentHealth) -> dict[str, Any]:
     """The specification's counts, and what differs."""
-    return {
-        "healthy": checked.healthy,
-        "persisted_assignments": checked.persisted_assignments,
-        "kanban_assigned_tasks": checked.kanban_assigned_tasks,
-        "mismatches": [one.as_dict() for one in checked.mismatches],
-    }
+    return {**checked.as_dict(), "mismatches": [one.as_dict() for one in checked.mismatches]}
 
 
 _TASK = {"task_id": TEXT}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.core.errors import Refused
 from tenure.core.times import iso
-from tenure.engine import endings, explain, health, observe, projects, recovery, tasks
+from tenure.engine import endings, explain, health, observe, projects, tasks
 from tenure.surfaces import shapes
 from tenure.surfaces.mcp import shown
 from tenure.surfaces.mcp.agent_tools import assignment_health
@@ -66,18 +66,21 @@ async def unassign_task(call: Call, given: dict[str, Any]) -> Answer:
 
 
 async def check_assignment_health(call: Call, given: dict[str, Any]) -> Answer:
-    """Whether what is assigned and what is held agree."""
-    checked = await call.node.call(health.check_holdings, **_some(given, "project_id"))
+    """Whether what is assigned, what is held and what a board shows agree."""
+    checked = await call.node.call(health.check_assignment_health, **_some(given, "project_id"))
     return checked if isinstance(checked, Refused) else assignment_health(checked)
 
 
 async def reconcile(call: Call, given: dict[str, Any]) -> Answer:
-    """Do what is due now, then say how assignments stand."""
-    done = await call.node.call(recovery.advance, limit=1_000)
+    """Do what is due now, bring boards into step, then say how assignments stand."""
+    done = await call.node.reconcile(given.get("project_id"))
     if isinstance(done, Refused):
         return done
     checked = await check_assignment_health(call, given)
-    return checked if isinstance(checked, Refused) else {"recovered": done.recovered, **checked}
+    if isinstance(checked, Refused):
+        return checked
+    swept = {project_id: found.as_dict() for project_id, found in done.boards.items()}
+    return {"recovered": done.recovered, "boards": swept, **checked}
 
 
 async def why(call: Call, given: dict[str, Any]) -> Answer:
@@ -150,7 +153,7 @@ TOOLS = (
     ),
     Tool(
         name="check_assignment_health",
-        summary="Compare what is assigned with what is held.",
+        summary="Compare what is assigned with what is held and with what the board shows.",
         takes=_PROJECT,
         gives={"healthy": {"type": "boolean"}, "mismatches": OBJECTS},
         act=check_assignment_health,
@@ -159,9 +162,9 @@ TOOLS = (
     ),
     Tool(
         name="reconcile",
-        summary="Take back what dead agents hold now, then compare assignments with leases.",
+        summary="Take back what dead agents hold now, bring boards into step, then compare assignments.",
         takes=_PROJECT,
-        gives={"recovered": WHOLE, "healthy": {"type": "boolean"}, "mismatches": OBJECTS},
+        gives={"recovered": WHOLE, "boards": OBJECT, "healthy": {"type": "boolean"}, "mismatches": OBJECTS},
         act=reconcile,
         of=OPERATOR,
         repeatable=True,

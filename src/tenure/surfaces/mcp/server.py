@@ -114,7 +114,7 @@ class Surface:
     async def _call(self, caller: Caller, context: Context) -> Call | Refused:
         params = context.params or {}
         arguments = params.get("arguments") if context.method == "tools/call" else None
-        tool = toolsets.EVERY.get(params.get("name", "")) if context.method == "tools/call" else None
+        tool = toolsets.named(params.get("name", "")) if context.method == "tools/call" else None
         agent_id = caller.named(
             arguments if isinstance(arguments, dict) else {}, tool.speaker if tool is not None else "agent_id"
         )
@@ -138,7 +138,7 @@ class Surface:
         return {**_WHOLE, "tools": [tool.definition for tool in self._allowed(self._caller_of(context)).values()]}
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
-        tool = toolsets.EVERY.get(params.name)
+        tool = toolsets.named(params.name)
         if tool is None:
             # A model that misremembers a name reads results; an error of the protocol would only reach its client.
             known = ", ".join(self._allowed(self._caller_of(context)))

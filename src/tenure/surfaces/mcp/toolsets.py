@@ -18,6 +18,15 @@ _SETS = {
 }
 
 
+# Names that the specification has for them too. Not listed: each would cost every client a definition.
+ALSO = {"force_reconciliation": "reconcile"}
+
+
+def named(name: str) -> Tool | None:
+    """The tool that a call means."""
+    return EVERY.get(ALSO.get(name, name))
+
+
 def allowed(tools: str) -> dict[str, Tool]:
     """The tools of a set: agent, worker, or all."""
     return _SETS[tools]

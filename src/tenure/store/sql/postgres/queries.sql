@@ -141,6 +141,14 @@ WHERE r.seq > :after AND r.seq < tenure_horizon() AND r.at_ms >= :since_ms AND r
     AND (CAST(:principal AS TEXT) IS NULL OR r.principal = :principal)
 ORDER BY r.seq LIMIT :limit
 
+-- name: messages_to_say
+SELECT {message} FROM messages m
+WHERE m.task_key = :task_key AND m.seq > :after AND m.seq < tenure_horizon() AND m.kind <> 'board'
+ORDER BY m.seq LIMIT :limit
+
+-- name: last_message_of
+SELECT coalesce(max(m.seq), 0) AS seq FROM messages m WHERE m.task_key = :task_key AND m.seq < tenure_horizon()
+
 -- name: hashes_from
 SELECT seq, hash FROM receipts WHERE seq >= :first AND seq < tenure_horizon() ORDER BY seq LIMIT :limit
 
@@ -176,6 +184,13 @@ SELECT pg_advisory_xact_lock(hashtextextended('agent ' || CAST(:agent_id AS TEXT
 -- Messages to one recipient are numbered in the order in which they can be read.
 -- name: lock_inbox
 SELECT pg_advisory_xact_lock(hashtextextended('inbox ' || CAST(:recipient AS TEXT), 0))
+
+-- Steps about the cards of one project's board.
+-- name: lock_board
+SELECT pg_advisory_xact_lock(hashtextextended('board ' || CAST(:project_id AS TEXT), 0))
+
+-- name: lock_board_of
+SELECT pg_advisory_xact_lock(hashtextextended('board ' || c.project_id, 0)) FROM board_cards c WHERE c.key = :key
 
 -- name: lock_seals
 SELECT pg_advisory_xact_lock(hashtextextended('seals', 0))
