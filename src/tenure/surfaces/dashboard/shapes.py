@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tenure.core.deadline import median_gap_ms
+from tenure.core.handoff import is_pending
 from tenure.core.phases import phase_of
 from tenure.core.signs import extension_of, signs_of
 from tenure.core.story import sentence
@@ -115,6 +116,8 @@ def board(value: Board) -> dict[str, Any]:
         "numbers": numbers(value.numbers),
         "kinds": list(value.kinds),
         "seq": value.seq,
+        # The same to come back with, as text: a browser's numbers are exact up to 2**53 only.
+        "cursor": str(value.seq),
         "now": value.now_ms,
     }
 
@@ -208,7 +211,13 @@ def neighbours(value: Neighbours) -> dict[str, Any]:
 
 
 def handoff(value: Any) -> dict[str, Any]:
-    return {**shapes.handoff(value), "at": value.recovered_at_ms, "expires_at": value.recovery_expires_at_ms}
+    return {
+        **shapes.handoff(value),
+        "at": value.recovered_at_ms,
+        "expires_at": value.recovery_expires_at_ms,
+        # Whether nobody has looked yet at what git shows.
+        "pending": is_pending(value),
+    }
 
 
 def receipt(value: Any) -> dict[str, Any]:

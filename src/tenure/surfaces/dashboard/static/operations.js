@@ -3,7 +3,7 @@
 import { fill, h, icon, s } from "./dom.js";
 import { requeue } from "./moves.js";
 import { get } from "./net.js";
-import { NAMES, state, STATUSES, subscribe } from "./state.js";
+import { mayAct, NAMES, state, STATUSES, subscribe } from "./state.js";
 import { ago, clock, duration, now } from "./time.js";
 import { address, here, replace } from "./url.js";
 
@@ -156,7 +156,7 @@ function dead(tasks, load) {
             h("td", { class: "cell-wide" }, task.title, task.blocked_reason && h("small", { class: "muted" }, task.blocked_reason)),
             h("td", { class: "num" }, task.attempts),
             h("td", null, ago(task.updated_at)),
-            h("td", null, h("button", { type: "button", class: "button", data: { requeue: task.task_id }, "aria-label": `Requeue ${task.task_id}`, onclick: () => requeue(task).then(load) }, icon("retry", 14), "Requeue")),
+            h("td", null, mayAct() && h("button", { type: "button", class: "button", data: { requeue: task.task_id }, "aria-label": `Requeue ${task.task_id}`, onclick: () => requeue(task).then(load) }, icon("retry", 14), "Requeue")),
           ),
         ),
       ),
