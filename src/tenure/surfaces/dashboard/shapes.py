@@ -15,6 +15,7 @@ from tenure.surfaces import shapes
 if TYPE_CHECKING:
     from tenure.core.model import Event, Lease
     from tenure.engine.board import Board, Card, Changes
+    from tenure.engine.boards import BoardView
     from tenure.engine.fleet import Member, Span
     from tenure.engine.neighbours import Neighbours
     from tenure.engine.observe import Statistics, TaskView
@@ -199,6 +200,20 @@ def pace(value: Pace) -> dict[str, Any]:
         "gridlock": value.gridlock.sentences(),
         "backlogs": [one.as_dict() for one in value.backlogs],
         "dead": [view(one) for one in value.dead],
+    }
+
+
+def external(value: BoardView) -> dict[str, Any]:
+    """An external board: what has still to be delivered to it, and what it would not take."""
+    return {
+        "name": f"{value.kind} {value.board}",
+        "cards": value.cards,
+        "pending": value.pending,
+        "comments": value.comments,
+        "parked": value.parked,
+        "parked_writes": list(value.parked_writes),
+        "swept_at": value.swept_at_ms or None,
+        "error": value.error,
     }
 
 

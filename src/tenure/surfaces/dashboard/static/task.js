@@ -136,7 +136,6 @@ function handoff(it) {
       { class: "facts" },
       row("Recovered", ago(it.at)),
       row("Because", (it.recovery_reason ?? "").replaceAll("_", " ")),
-      row("How it ended", it.exited),
       row("Progress", `${it.previous_progress} %`),
       row("Time spent", `${it.time_spent_minutes} min`),
       row("Merge", git.merge && h("span", { class: `tag ${git.merge === "clean" ? "good" : "warn"}` }, git.merge)),
@@ -145,6 +144,7 @@ function handoff(it) {
     h(
       "dl",
       { class: "facts long" },
+      row("How it ended", it.exited),
       row("Branch", it.previous_agent_branch && h("code", null, it.previous_agent_branch)),
       row("Uncommitted work saved in", git.rescue_ref && [h("code", null, git.rescue_ref), git.rescue_files ? ` ${git.rescue_files} ${git.rescue_files === 1 ? "file" : "files"}` : null]),
     ),
