@@ -109,9 +109,8 @@ def _holding(lease: Lease, now_ms: int) -> str:
     left_s = max(0, lease.recover_at_ms - now_ms) / 1000
     median = median_gap_ms(lease)
     rhythm = "" if median is None else f", a mark every {median / 1000:g} s"
-    return (
-        f"{lease.agent_id} called {_times(lease.touches)}{rhythm}; counts as dead in {left_s:g} s without a sign of life"
-    )
+    called = f"{lease.agent_id} called {_times(lease.touches)}{rhythm}"
+    return f"{called}; counts as dead in {left_s:g} s without a sign of life"
 
 
 def _times(count: int) -> str:
