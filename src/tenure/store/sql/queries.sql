@@ -1220,11 +1220,9 @@ ORDER BY e.seq LIMIT :limit
 SELECT seq FROM events ORDER BY seq LIMIT 1
 
 -- name: happenings
-SELECT e.at_ms, e.kind FROM events e
-WHERE e.seq > coalesce((SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET :most), 0)
-    AND e.at_ms >= :since_ms AND e.project_id = :project_id
+SELECT e.at_ms, e.kind FROM (SELECT a.at_ms, a.kind, a.project_id FROM events a ORDER BY a.seq DESC LIMIT :limit) e
+WHERE e.at_ms >= :since_ms AND e.project_id = :project_id
     AND e.kind IN ('completed', 'recovered', 'returned', 'granted', 'accepted', 'failed')
-ORDER BY e.seq
 
 -- name: ready_ages
 SELECT t.task_id, t.title, t.priority, t.created_at_ms, t.not_before_ms, t.retry_at_ms FROM tasks t
