@@ -1,4 +1,7 @@
-"""A board of a store on PostgreSQL: connect, deliver, people's acts, recovery, reconcile. `make kanboard` runs the rest."""
+"""A board of a store on PostgreSQL: connect, deliver, people's acts, recovery, reconcile.
+
+`make kanboard` runs the rest.
+"""
 
 from __future__ import annotations
 
