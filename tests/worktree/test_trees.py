@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,24 @@ def test_add_after_the_folder_was_deleted_checks_the_branch_out_anew(repository:
     again = ok(trees.add(str(repository), agent_id="ada"))
     assert again.created
     assert (tree / "b").exists()
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_add_after_the_folder_was_deleted_by_hand_drops_its_record(repository: Path, detached: bool) -> None:
+    tree = Path(ok(trees.add(str(repository), agent_id="ada")).path)
+    if detached:
+        git(tree, "checkout", "--quiet", "--detach")
+    shutil.rmtree(tree)
+    assert ok(trees.add(str(repository), agent_id="ada")).created
+    assert (tree / "a").exists()
+
+
+def test_add_leaves_the_records_of_others_alone(repository: Path) -> None:
+    """To git, what another agent is making at this moment can look like something that is gone."""
+    tree = Path(ok(trees.add(str(repository), agent_id="ada")).path)
+    shutil.rmtree(tree)
+    ok(trees.add(str(repository), agent_id="bob"))
+    assert str(tree) in git(repository, "worktree", "list")
 
 
 def test_add_from_a_named_base(repository: Path) -> None:

@@ -46,6 +46,7 @@ def replay(context: Context) -> Result:
         for outcome in outcomes
     ]
     lines += table(rows, ("rule", "false recoveries/h", "runs hit", "latency, mean", "latency, p95"))
+    lines += ["", "Linked latencies are assumed, not measured: a death is taken to be seen within a second."]
     return Result(data=[outcome.as_dict() for outcome in outcomes], lines=lines)
 
 
