@@ -14,7 +14,6 @@ from tenure.surfaces.mcp.tool import ANYTHING, NUMBER, OBJECT, OBJECTS, TEXT, TE
 from tenure.surfaces.mcp.waiting import next_task
 
 if TYPE_CHECKING:
-    from tenure.core.reconcile import AssignmentHealth
     from tenure.surfaces.mcp.call import Call
 
 STATUSES = ("in_progress", "completed", "blocked")
@@ -212,13 +211,8 @@ async def ping(call: Call, given: dict[str, Any]) -> Answer:
     return {
         "echo": given.get("echo", ""),
         "lease_statistics": numbers.as_dict(),
-        "assignment_health": assignment_health(checked),
+        "assignment_health": shapes.assignments(checked),
     }
-
-
-def assignment_health(checked: AssignmentHealth) -> dict[str, Any]:
-    """The specification's counts, and what differs."""
-    return {**checked.as_dict(), "mismatches": [one.as_dict() for one in checked.mismatches]}
 
 
 _TASK = {"task_id": TEXT}
