@@ -159,6 +159,15 @@ def test_listing_that_fails_keeps_nobody_from_a_board_that_answers(store: Sqlite
     asked = board.asked
     BoardFeed(links).tick()
     assert board.asked == asked + 1
+    for _ in range(3):
+        AssignmentMonitor(links).tick()
+        BoardFeed(links).tick()
+    # It is told once, and shown until a listing succeeds.
+    assert len([event for event in ok(observe.events(store)) if event.kind == "board_down"]) == 1
+    assert ok(boards.show_board(store)).error == "a listing that is not believed"
+    board.listing = list  # type: ignore[method-assign]
+    AssignmentMonitor(links).tick()
+    assert (ok(boards.show_board(store)).error, links.facts()[0]["error"]) == ("", "")
     links.close()
 
 

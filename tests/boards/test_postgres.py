@@ -1,7 +1,4 @@
-"""A board of a store on PostgreSQL: connect, deliver, people's acts, recovery, reconcile.
-
-`make kanboard` runs the rest.
-"""
+"""The board of a store on PostgreSQL, from connect to reconcile. `make kanboard` runs everything else on it too."""
 
 from __future__ import annotations
 

@@ -135,6 +135,11 @@ def test_server_carries_both_ways_by_itself_and_a_webhook_is_heard_at_once(
         metrics = httpx.get(f"{server.url}/metrics", timeout=30).text
         assert 'tenure_board_pending{project="default"} 0' in metrics
         assert "tenure_requesting_agents " in metrics
+        # Damage from outside, as /health names it.
+        store.connection.execute("UPDATE tasks SET status = 'in_progress', assigned_to = 'A1' WHERE task_id = 'F001'")
+        told = httpx.get(f"{server.url}/health", timeout=30).json()["assignments"]["default"]
+        assert told["healthy"] is False
+        assert told["mismatches"][0]["task_id"] == "F001"
     store.close()
 
 

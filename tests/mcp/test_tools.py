@@ -115,6 +115,12 @@ def test_blocker_ends_the_lease_and_says_so(store: SqliteStore) -> None:
             assert answer["task"] is None
             assert answer["should_exit"] is True
             assert any("F001" in line for line in answer["why"])
+            add(store, "F002", after=["F001"])
+            answer = await a.next("A1")
+            assert (answer["task"], answer["should_exit"]) == (None, True)
+            gridlock = " ".join([answer["retry_reason"], *answer["why"]])
+            assert "F001 is blocked" in gridlock
+            assert "F002" in gridlock
 
     drive(story())
 

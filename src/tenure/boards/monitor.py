@@ -36,6 +36,7 @@ BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 # After a step that failed on a board that answers.
 FAULT_PAUSE_S = 5.0
 IDLE_S = 60.0
+OUTAGE = "outage"
 # Between two rounds of delivery while cards keep changing: many changes of one card are then one write.
 PAUSE_S = 0.2
 
@@ -50,9 +51,14 @@ class _Link:
         self.sync = sync
         self.failures = 0
         self.next_at = 0.0
-        self.error = ""
+        # By step what is wrong with it; an outage is every step's.
+        self.errors: dict[str, str] = {}
         self.reconciled = False
         self.last: Swept | None = None
+
+    @property
+    def error(self) -> str:
+        return "; ".join(dict.fromkeys(self.errors.values()))
 
 
 class Boards:
@@ -107,8 +113,12 @@ class Boards:
                 self._links[project] = _Link(board, sync)
         return [(self._links[project], settings) for project, (_, settings) in wanted.items()]
 
-    def attempt(self, link: _Link, step: Callable[[Sync], Any]) -> Any:
-        """Do one thing with a board unless it is down; None if it is."""
+    def attempt(self, link: _Link, name: str, step: Callable[[Sync], Any]) -> Any:
+        """Do one thing with a board unless it is down; None if that failed.
+
+        What one step finds wrong stands until that step succeeds: a feed that can be read does not make a listing that
+        is not believed well, and is no reason to tell it anew.
+        """
         now = self.monotonic()
         if now < link.next_at:
             return None
@@ -116,18 +126,21 @@ class Boards:
         try:
             answer = step(link.sync)
         except (BoardDown, BoardFault) as error:
-            link.error = str(error)
             if isinstance(error, BoardDown):
                 # What failed otherwise is one step, and must not keep the others from a board that answers.
                 link.next_at = self.monotonic() + BACKOFF_S[min(link.failures, len(BACKOFF_S) - 1)]
-            if not link.failures:
+                link.failures += 1
+                name = OUTAGE
+            if name not in link.errors:
                 log.warning("the board of %s: %s", project, error)
-            link.failures += 1
+            link.errors[name] = str(error)
             self._store.run(lambda tx: steps.tell_error(tx, project, link.error))
             return None
-        if link.failures:
-            link.failures, link.error = 0, ""
-            self._store.run(lambda tx: steps.told(tx, project, ""))
+        link.failures = 0
+        if OUTAGE in link.errors or name in link.errors:
+            for settled in (OUTAGE, name):
+                link.errors.pop(settled, None)
+            self._store.run(lambda tx: steps.told(tx, project, link.error))
         return answer
 
     def pause_s(self, link: _Link) -> float:
@@ -167,7 +180,7 @@ class AssignmentMonitor:
         waits = [IDLE_S]
         for link, settings in self._boards.links():
             step = Sync.sweep if link.reconciled else Sync.reconcile
-            found = self._boards.attempt(link, step)
+            found = self._boards.attempt(link, self.name, step)
             if found is None:
                 waits.append(self._boards.pause_s(link))
                 continue
@@ -193,7 +206,7 @@ class BoardDelivery:
                 # The first reconciliation delivers; before it nobody knows what the board looks like.
                 waits.append(1.0)
                 continue
-            done = self._boards.attempt(link, Sync.deliver)
+            done = self._boards.attempt(link, self.name, Sync.deliver)
             project = link.board.project_id
             left = self._store.look(lambda tx, project=project: steps.wait_ms(tx, project))  # type: ignore[misc]
             if done is None:
@@ -217,7 +230,7 @@ class BoardFeed:
         for link, settings in self._boards.links():
             hints = self._boards.hints(link.board.project_id)
             if link.reconciled:
-                heard = self._boards.attempt(link, lambda sync, hints=hints: sync.listen(hints))  # type: ignore[misc]
+                heard = self._boards.attempt(link, self.name, partial(Sync.listen, hints=hints))
                 if heard is None:
                     for card_id in hints:
                         self._boards.hint(link.board.project_id, card_id)

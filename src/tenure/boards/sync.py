@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CARDS_AT_ONCE = 50
 # A round of deliveries lasts no longer than this, so that listening and stopping need not wait for a long backlog.
 DELIVER_FOR_S = 5.0
-# Kanboard's activity shows so many of its newest rows; with more than that a sweep finds what was missed.
+# Begins the key of a comment, in its last line.
 MARK = "tenure:"
 
 log = logging.getLogger("tenure.boards")

@@ -12,12 +12,18 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tenure.core.model import Agent, Event, Handoff, Lease, Link, Message, Receipt, Task
+    from tenure.core.reconcile import AssignmentHealth
     from tenure.engine.claims import Grant
     from tenure.engine.observe import TaskDetail, TaskView
 
 
 def _time(ms: int | None) -> str | None:
     return None if ms is None else iso(ms)
+
+
+def assignments(value: AssignmentHealth) -> dict[str, Any]:
+    """The specification's counts of assignments, and what differs."""
+    return {**value.as_dict(), "mismatches": [one.as_dict() for one in value.mismatches]}
 
 
 def lease(value: Lease) -> dict[str, Any]:

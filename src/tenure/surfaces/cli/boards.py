@@ -74,6 +74,7 @@ def check(context: Context) -> Result:
     """Whether the board can be reached, fits, and agrees."""
     from tenure.engine.boards import show_board
     from tenure.engine.health import check_assignment_health
+    from tenure.surfaces import shapes
 
     view = must(show_board(context.store, **context.project()))
     api = _open(context)
@@ -87,7 +88,7 @@ def check(context: Context) -> Result:
     data = {
         "findings": [finding.as_dict() for finding in findings],
         "board": view.as_dict(),
-        "assignments": health.as_dict(),
+        "assignments": shapes.assignments(health),
     }
     if ill or not health.healthy:
         return _unwell(data, lines, ill)

@@ -17,6 +17,7 @@ from tenure.core.model import DEFAULT_PROJECT
 from tenure.engine import alerts, boards, observe
 from tenure.engine.health import check_assignment_health
 from tenure.engine.projects import list_projects
+from tenure.surfaces import shapes
 from tenure.surfaces.http import answers
 from tenure.surfaces.http.requests import node_of, raw_body
 
@@ -69,7 +70,7 @@ async def health(node: Node) -> dict[str, Any] | Refused:
     for project in projects:
         found = await node.call(check_assignment_health, project_id=project.project_id)
         if not isinstance(found, Refused):
-            assignments[project.project_id] = found.as_dict()
+            assignments[project.project_id] = shapes.assignments(found)
         ready = await node.call(observe.ready_tasks, project_id=project.project_id, limit=1)
         if ready:
             continue

@@ -215,17 +215,12 @@ async def ping(call: Call, given: dict[str, Any]) -> Answer:
     return {
         "echo": given.get("echo", ""),
         "lease_statistics": numbers.as_dict(),
-        "assignment_health": assignment_health(checked),
+        "assignment_health": shapes.assignments(checked),
     }
 
 
 def _vitals(tx: Transaction) -> tuple[observe.Statistics | Refused, AssignmentHealth | Refused]:
     return observe.statistics.body(tx), health.check_assignment_health.body(tx)
-
-
-def assignment_health(checked: AssignmentHealth) -> dict[str, Any]:
-    """The specification's counts, and what differs."""
-    return {**checked.as_dict(), "mismatches": [one.as_dict() for one in checked.mismatches]}
 
 
 _TASK = {"task_id": TEXT}

@@ -9,7 +9,6 @@ from tenure.core.times import iso
 from tenure.engine import endings, explain, health, observe, projects, tasks
 from tenure.surfaces import shapes
 from tenure.surfaces.mcp import shown
-from tenure.surfaces.mcp.agent_tools import assignment_health
 from tenure.surfaces.mcp.tool import OBJECT, OBJECTS, OPERATOR, TEXT, TEXTS, WHOLE, Tool, one_of, whole_if_equal
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ async def unassign_task(call: Call, given: dict[str, Any]) -> Answer:
 async def check_assignment_health(call: Call, given: dict[str, Any]) -> Answer:
     """Whether what is assigned, what is held and what a board shows agree."""
     checked = await call.node.call(health.check_assignment_health, **_some(given, "project_id"))
-    return checked if isinstance(checked, Refused) else assignment_health(checked)
+    return checked if isinstance(checked, Refused) else shapes.assignments(checked)
 
 
 async def reconcile(call: Call, given: dict[str, Any]) -> Answer:
