@@ -24,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The checks run in their order, and the tests' summary comes last, also under make -j.
 .NOTPARALLEL:
 .PHONY: help setup run tour demo test check format lint types layers docs simulate lock clean conformance kanboard
-.PHONY: bench bench-cli bench-http bench-mcp bench-kill bench-postgres soak soak-postgres failover screenshots
+.PHONY: bench bench-cli bench-http bench-mcp bench-kill bench-postgres soak soak-postgres failover screenshots chromium
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,8 +41,13 @@ tour: $(STAMP) ## Take the tour: a task through claim, silence, recovery and han
 demo: $(STAMP) ## Watch a killed agent's work being recovered (ARGS="--store PATH" against a server's store)
 	$(BIN)/tenure demo $(ARGS)
 
-test: $(STAMP) ## Run the tests (ARGS="-k name -x" is passed to pytest)
+test: $(STAMP) chromium ## Run the tests (ARGS="-k name -x" is passed to pytest)
 	$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist worksteal $(ARGS)
+
+chromium: ## Install Debian's Chromium where it is missing and may be (the dashboard is tested in it)
+	@test -n "$$CHROMIUM" || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	    { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && timeout 600 apt-get install -y -q chromium; } || \
+	    echo "There is no Chromium here (apt-get install chromium): the dashboard will not be tested in a browser." >&2
 
 check: lint types layers test ## Everything CI checks: formatting, lint, types, layers, tests
 

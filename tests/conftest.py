@@ -17,14 +17,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # How the skip of a test that needs a real Kanboard begins.
 NOT_TESTED = "no Kanboard here"
+# What a whole kind of tests could not be run against, by what its skips say.
+LOUD = {NOT_TESTED: "a real Kanboard", "NO CHROMIUM": "a real browser"}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say loudly what a whole kind of tests could not be run for."""
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if NOT_TESTED in str(report.longrepr)]
-    if skipped:
-        terminalreporter.section("NOT TESTED against a real Kanboard", sep="!")
-        terminalreporter.line(f"{len(skipped)} tests were skipped: {skipped[0].longrepr[-1]}")
+    for words, what in LOUD.items():
+        skipped = [report for report in terminalreporter.stats.get("skipped", []) if words in str(report.longrepr)]
+        if skipped:
+            terminalreporter.section(f"NOT TESTED against {what}", sep="!")
+            terminalreporter.line(f"{len(skipped)} tests were skipped: {skipped[0].longrepr[-1]}")
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@ is silent for too long and comes back, one announces a long test run. The clock 
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any, TypeVar
 
 from tenure.clock import ManualClock
 from tenure.core.errors import Refused
-from tenure.engine import agents, claims, endings, liveness, notes, recovery, tasks, touch
+from tenure.engine import agents, claims, endings, handoffs, liveness, notes, observe, recovery, tasks, touch
 from tenure.store.sqlite import SqliteStore
 
 T = TypeVar("T")
@@ -247,23 +246,25 @@ class Stage:
 
     def _attach_git(self, task_id: str) -> None:
         """What git would show of the lost holder's worktree."""
+        detail = observe.show_task(self.store, task_id=task_id)
+        assert not isinstance(detail, Refused)
+        left = detail.handoffs[0]
+        rescue = f"{task_id}/{left.token}"
         facts = {
             "commits": ["4be1f02 Reserve stock inside the order's transaction", "91d0c77 Test: two buyers, one item"],
+            "ahead": 2,
+            "base": "main",
             "diffstat": " shop/checkout.py       | 64 +++++++++++++++++++++----\n"
             " shop/stock.py          | 31 ++++++++---\n"
             " tests/test_checkout.py | 88 ++++++++++++++++++++++++++++++\n"
             " 3 files changed, 170 insertions(+), 13 deletions(-)",
             "merge": "clean",
             "head": "4be1f02",
-            "rescue_ref": f"refs/tenure/rescue/{task_id}/{START_MS}",
-            "rescue_apply": f"git cherry-pick -n refs/tenure/rescue/{task_id}/{START_MS}",
+            "rescue_ref": f"refs/tenure/rescue/{rescue}",
+            "rescue_apply": f"tenure rescue apply {rescue}",
+            "rescue_files": 3,
         }
-        self.store.connection.execute(
-            "UPDATE handoffs SET git = ? WHERE handoff_id = (SELECT h.handoff_id FROM handoffs h "
-            "JOIN tasks t ON t.key = h.task_key WHERE t.task_id = ? ORDER BY h.token DESC LIMIT 1)",
-            (json.dumps(facts), task_id),
-        )
-        self.store.connection.commit()
+        handoffs.attach_facts(self.store, handoff_id=left.handoff_id, facts=facts)
 
     def _kill(self, task_id: str) -> None:
         """A task whose attempts are all used."""

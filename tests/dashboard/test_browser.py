@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -443,4 +445,16 @@ def test_operations_show_what_a_board_has_not_been_told(browser: Browser, server
         live(page)
         deliveries = page.locator("#deliveries")
         expect(deliveries).to_contain_text("kanboard Shop")
-        expect(deliveries.locator(".bad")).to_be_visible()
+        expect(deliveries.locator("td .bad")).to_be_visible()
+        with contextlib.closing(sqlite3.connect(server.store, timeout=30)) as connection, connection:
+            columns = (
+                "project_id, task_key, task_id, card_id, born, change_no, version, dirty, busy_until_ms, retry_at_ms, "
+                "attempts, parked, error, gone, reversions, said_seq"
+            )
+            values = "'default', 1, 'F001', '', '', 0, 0, 1, 0, 0, 8, 1, 'the board refuses it', 0, 0, 0"
+            connection.execute(f"INSERT INTO board_cards ({columns}) VALUES ({values})")
+        add(beside, "F002")
+        expect(deliveries).to_contain_text("F001 (card none yet): the board refuses it")
+        page.get_by_role("button", name="Try parked writes again").click()
+        expect(page.locator(".toast")).to_contain_text("tried again")
+        until(lambda: ok(boards.show_board(beside)).parked == 0)

@@ -2,7 +2,7 @@
 
 import { who } from "./card.js";
 import { fill, h, icon, s } from "./dom.js";
-import { health, linkState, zoomBar } from "./fleet.js";
+import { health, linkState, named, zoomBar } from "./fleet.js";
 import { get } from "./net.js";
 import { Scale, SPANS } from "./scale.js";
 import { silence, silenceLegend } from "./silence.js";
@@ -21,9 +21,10 @@ export function agent(main, agentId) {
   const lane = s("svg", { class: "lane big", height: LANE + 24, role: "group", "aria-label": "Leases" });
   const frame = h("div", { class: "plot" }, h("div", { class: "plot-lane" }, lane), plot.element);
   const past = h("tbody");
+  const title = h("h1", null, who(agentId));
   fill(
     main,
-    h("header", { class: "bar" }, h("a", { class: "button quiet", href: address({ view: "fleet" }), "aria-label": "Back to the fleet" }, icon("back")), h("h1", null, who(agentId)), h("div", { class: "bar-tools" }, zoom.element)),
+    h("header", { class: "bar" }, h("a", { class: "button quiet", href: address({ view: "fleet" }), "aria-label": "Back to the fleet" }, icon("back")), title, h("div", { class: "bar-tools" }, zoom.element)),
     h(
       "div",
       { class: "page" },
@@ -48,6 +49,7 @@ export function agent(main, agentId) {
       fill(facts, h("div", { class: "bad" }, h("dt", null, "No such agent"), h("dd", null, error.message)));
       return;
     }
+    fill(title, named(member));
     const held = member.spans.filter((span) => span.live);
     const fact = (name, value) => h("div", { class: "fact" }, h("dt", null, name), h("dd", null, value));
     fill(

@@ -19,6 +19,12 @@ export function linkState(member) {
   return h("span", { class: `link-state ${member.link}`, title: meaning }, icon(picture, 14), member.link);
 }
 
+/** An agent by the name that it gave itself, with its id where that is another. */
+export function named(member) {
+  const name = member.name && member.name !== member.agent_id ? member.name : "";
+  return name ? [who(name), h("span", { class: "mono muted agent-id" }, member.agent_id)] : who(member.agent_id);
+}
+
 export function health(score) {
   if (score === null) return h("span", { class: "muted", title: "None of its leases has ended yet" }, "–");
   const level = score >= 80 ? "good" : score >= 50 ? "warn" : "bad";
@@ -124,7 +130,7 @@ function row(member, svg) {
   return h(
     "div",
     { class: `fleet-row ${member.link}`, role: "listitem" },
-    h("div", { class: "fleet-who" }, h("a", { href: address({ view: "agent", agent: member.agent_id }) }, who(member.agent_id)), h("small", null, linkState(member), member.role && h("span", { class: "muted ellipsis" }, member.role))),
+    h("div", { class: "fleet-who" }, h("a", { href: address({ view: "agent", agent: member.agent_id }) }, named(member)), h("small", null, linkState(member), member.role && h("span", { class: "muted ellipsis" }, member.role))),
     h("div", { class: "fleet-seen" }, ago(member.seen_at)),
     h("div", { class: "fleet-task" }, held.length ? held.map((span) => h("a", { class: "mono", href: address({ task: span.task_id }) }, span.task_id)) : h("span", { class: "muted" }, "idle")),
     h("div", null, health(member.health)),

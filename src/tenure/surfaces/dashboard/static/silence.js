@@ -8,11 +8,20 @@ import { duration, exact, now } from "./time.js";
 const HEIGHT = 240;
 const LEFT = 52;
 
-/** Every sign of life of an agent, oldest first. */
+/** Every sign of life of an agent, oldest first, and the silences that ended in a recovery. */
 export function signsOf(member) {
   const found = [];
-  for (const span of member.spans) for (const [at, gap, allowed] of span.signs) found.push({ at, gap, allowed, span });
+  for (const span of member.spans) {
+    for (const [at, gap, allowed] of span.signs) found.push({ at, gap, allowed, span });
+    if (span.state === "expired" && span.ended_at) found.push(lastSilence(span));
+  }
   return found.sort((a, b) => a.at - b.at);
+}
+
+/** From the last call to the recovery. A process that was seen to exit was not given all that silence allows. */
+function lastSilence(span) {
+  const reach = span.died_at ? Math.max(span.recover_at, span.expires_at + span.grace_ms) : span.recover_at;
+  return { at: span.ended_at, gap: span.ended_at - span.seen_at, allowed: reach - span.seen_at, span, lost: true };
 }
 
 export function silence(scale) {
@@ -63,17 +72,25 @@ function allowed(signs, live, scale, y) {
   ]);
 }
 
+const SHAPES = {
+  "": (x, top) => s("circle", { cx: x, cy: top, r: 3.2 }),
+  near: (x, top) => s("path", { d: `M${x} ${top - 5}l5 8h-10z` }),
+  lost: (x, top) => s("path", { d: `M${x - 5} ${top - 5}l10 10m0 -10l-10 10` }),
+};
+
 function gap(sign, scale, y) {
-  const near = sign.gap > sign.allowed * 0.75;
+  const kind = sign.lost ? "lost" : sign.gap > sign.allowed * 0.75 ? "near" : "";
   const x = scale.x(sign.at);
   const made = s(
     "g",
-    { class: `gap${near ? " near" : ""}`, tabindex: -1 },
+    { class: `gap ${kind}`, tabindex: -1 },
     s("line", { x1: x, x2: x, y1: HEIGHT, y2: y(sign.gap) }),
-    near ? s("path", { d: `M${x} ${y(sign.gap) - 5}l5 8h-10z` }) : s("circle", { cx: x, cy: y(sign.gap), r: 3.2 }),
+    SHAPES[kind](x, y(sign.gap)),
   );
   made.span = sign.span;
-  made.words = [`silent for ${duration(sign.gap)}`, `until ${exact(sign.at)}, on ${sign.span.task_id}`, `${duration(sign.allowed)} would have been allowed`];
+  made.words = sign.lost
+    ? [`silent for ${duration(sign.gap)}, then recovered`, `at ${exact(sign.at)}, from ${sign.span.task_id}`, sign.span.died_at ? "its process was seen to exit" : `${duration(sign.allowed)} were allowed`]
+    : [`silent for ${duration(sign.gap)}`, `until ${exact(sign.at)}, on ${sign.span.task_id}`, `${duration(sign.allowed)} would have been allowed`];
   return made;
 }
 
