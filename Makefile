@@ -6,6 +6,8 @@ PYTHON ?= python3
 SEEDS ?= 1000
 # Passed on to pytest: make test ARGS="-k deadline -x"
 ARGS ?=
+# How many processes test: as many as there are processors, up to four. JOBS=0 tests in one, as a debugger needs.
+JOBS ?= auto
 # Bootstraps the fast installer; pip installs everything when it cannot be had.
 UV_SPEC ?= uv>=0.5,<1
 # Like pip, uv trusts the machine's own certificates: behind a company's proxy its bundled ones are not enough.
@@ -40,7 +42,7 @@ demo: $(STAMP) ## Watch a killed agent's work being recovered (ARGS="--store PAT
 	$(BIN)/tenure demo $(ARGS)
 
 test: $(STAMP) ## Run the tests (ARGS="-k name -x" is passed to pytest)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist worksteal $(ARGS)
 
 check: lint types layers test ## Everything CI checks: formatting, lint, types, layers, tests
 

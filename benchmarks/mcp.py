@@ -1,10 +1,11 @@
 """What the MCP surface costs, against a bare server of the same SDK, and how it bears a fleet: `make bench-mcp`.
 
 One run prints, for the newest protocol and for sessions of the older ones, the calls per second of a tool that does
-nothing on a bare server of the SDK and of `ping` on ours, and their ratio; then the calls that touch, each answered
-after its commit. Then so many agents connect, each with a session and an open stream, and call a tool every second:
-every call must be answered and every answered one must be found in the store. Clients and servers are processes of
-their own.
+nothing on a bare server of the SDK and of `ping` on ours, in turns, and the ratio of the two medians; it fails when one
+ratio is below 0.7. Our server has as many agents at work as there are connections, each with a lease, while it is
+measured. The calls that touch, each answered after its commit, are printed beside them. Then so many agents connect,
+each with a session and an open stream, and call a tool every second: every call must be answered and every answered one
+must be found in the store. Clients and servers are processes of their own.
 """
 
 from __future__ import annotations
@@ -355,37 +356,32 @@ async def _compared(bare: Served, ours: Served, modern: bool, connections: int, 
     async def touching(line: Line, number: int) -> None:
         await call(line, "ping", modern=modern, echo="x", agent_id=f"{era[:1]}{number}")
 
-    plain, own = Measured(bare.process.pid), Measured(ours.process.pid)
-    durable = Measured(ours.process.pid)
-    theirs, fresh = await opened(bare), await opened(ours)
-    for lines in (theirs, fresh):
-        await load(lines, 3, idle, Result())
-    for _ in range(turns):
-        await plain.turn(theirs, each, idle)
-        await own.turn(fresh, each, idle)
+    # Those who are at work have connections of their own: a call on them would be a touch.
     agents = await opened(ours)
     for number, line in enumerate(agents):
         about = {"agent_id": f"{era[:1]}{number}", "name": "Bench", "role": "dev", "skills": []}
         await call(line, "register_agent", modern=modern, **about)
         await call(line, "request_next_task", modern=modern, agent_id=about["agent_id"])
+    theirs, own = await opened(bare), await opened(ours)
+    turn_takers = (
+        ("  bare server, no-op tool", theirs, idle, Measured(bare.process.pid)),
+        ("  tenure, ping", own, idle, Measured(ours.process.pid)),
+        ("  tenure, ping that touches", agents, touching, Measured(ours.process.pid)),
+    )
+    for _, lines, once, _ in turn_takers:
+        await load(lines, 3, once, Result())
     for _ in range(turns):
-        await durable.turn(agents, each, touching)
-    ratio = median(mine / bares for mine, bares in zip(own.rates, plain.rates, strict=True))
+        for _, lines, once, result in turn_takers:
+            await result.turn(lines, each, once)
     print(f"{era}, {connections} connections")
-    for name, result in (
-        ("  bare server, no-op tool", plain),
-        ("  tenure, ping", own),
-        ("  tenure, ping that touches", durable),
-    ):
+    for name, _, _, result in turn_takers:
         show(name, result)
         print(f"{'':<34} {result.cpu_ms:>7.2f} ms of processor time per call")
-    print(f"{'  ratio to the bare server':<34} {ratio:>10.3f}   at least {RATIO_LEAST}")
-    # Other work on the machine moves the rates of short turns; it hardly moves the processor time of a call.
-    work = plain.cpu_ms / own.cpu_ms
-    print(f"{'  the same by processor time':<34} {work:>10.3f}")
-    for line in (*theirs, *fresh, *agents):
+    plain, ping = (median(result.rates) for _, _, _, result in turn_takers[:2])
+    print(f"{'  ping, ratio to the bare server':<34} {ping / plain:>10.3f}   at least {RATIO_LEAST}")
+    for line in (*theirs, *own, *agents):
         line.close()
-    return max(ratio, work) >= RATIO_LEAST
+    return ping / plain >= RATIO_LEAST
 
 
 async def borne(agents: int, seconds: float, directory: str) -> bool:
@@ -416,8 +412,8 @@ async def everything(asked: argparse.Namespace, directory: str) -> int:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="The MCP surface against a bare server of the same SDK.")
     parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=50, help="calls of each connection")
-    parser.add_argument("--turns", type=int, default=5, help="in how many turns with the bare server")
+    parser.add_argument("--rounds", type=int, default=90, help="calls of each connection")
+    parser.add_argument("--turns", type=int, default=9, help="in how many turns with the bare server")
     parser.add_argument("--agents", type=int, default=200, help="how many agents call once a second")
     parser.add_argument("--seconds", type=float, default=30, help="for how long they do")
     parser.add_argument("--only", choices=("", "costs", "fleet"), default="", help="only one of the two parts")

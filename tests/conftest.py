@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 
 from tenure.clock import ManualClock
 from tenure.store.sqlite import SqliteStore
+
+# A shell without job control starts what runs in the background deaf to SIGINT. Children inherit that; tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How the skip of a test that needs a real Kanboard begins.
 NOT_TESTED = "no Kanboard here"

@@ -89,7 +89,8 @@ def main(arguments: list[str]) -> int:
         stage = Stage(f"{folder}/tenure.db")
         stage.play()
         with Served(stage.store) as served, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+            flags = ["--no-sandbox", "--disable-dev-shm-usage"]
+            browser = playwright.chromium.launch(executable_path=found, args=flags)
             for name in names:
                 shoot(browser, served.url, name, target)
                 print(f"{name}.png")

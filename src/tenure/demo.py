@@ -211,7 +211,9 @@ class Demo:
 
     def _bob_is_dirty(self) -> bool:
         place = os.path.join(f"{self._repository}.worktrees", self.bob, "totals.py")
-        return self._saw("reported", self.bob) and os.path.exists(place) and os.path.getsize(place) > 0
+        dirty = os.path.exists(place) and os.path.getsize(place) > 0
+        # His helper is to outlive him, so that it must have been born.
+        return self._saw("reported", self.bob) and dirty and os.path.exists(self._answer + ".up")
 
     def _pid_of(self, agent_id: str) -> int:
         boot_id, namespace = here()

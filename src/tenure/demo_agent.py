@@ -71,6 +71,8 @@ def doomed() -> None:
 def zombie() -> None:
     """What is left of the doomed one, and does not know that it is dead: reports as if nothing had happened."""
     answer = os.environ["TENURE_DEMO_ZOMBIE"]
+    with open(answer + ".up", "w", encoding="utf-8"):
+        pass
     give_up_at = time.monotonic() + PATIENCE_S
     while not os.path.exists(answer + ".go") and time.monotonic() < give_up_at:
         time.sleep(0.05)

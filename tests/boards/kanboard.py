@@ -1,7 +1,7 @@
 """A real Kanboard for the tests: Debian's package, unpacked into a private folder and run on the loopback.
 
     python -m tests.boards.kanboard            fetch what is missing and serve until interrupted
-    python -m tests.boards.kanboard --fetch    only fetch
+    python -m tests.boards.kanboard --fetch    only fetch, and see whether it starts
 
 Nothing of the machine is changed: apt gets package lists and a cache of its own, and packages are unpacked, not
 installed. The package is only in the unstable suite; its source entry is the machine's own with the suite replaced.
@@ -62,6 +62,8 @@ def fetched() -> Path:
     root = cache() / "root"
     if root.exists():
         return root
+    if os.environ.get("TENURE_NO_KANBOARD"):
+        raise Unavailable("TENURE_NO_KANBOARD is set, so it is not fetched")
     if _unavailable:
         raise _unavailable[0]
     try:
@@ -301,12 +303,15 @@ class Person:
 
 
 def main() -> None:
-    fetched()
-    if "--fetch" in sys.argv:
-        print(f"Kanboard is in {cache()}")
-        return
     with tempfile.TemporaryDirectory() as folder:
-        server = Kanboard(Path(folder)).start()
+        try:
+            server = Kanboard(Path(folder)).start()
+        except Unavailable as error:
+            raise SystemExit(f"no Kanboard here: {error}") from error
+        if "--fetch" in sys.argv:
+            server.stop()
+            print(f"Kanboard is in {cache()}, and starts")
+            return
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         print(f"{server.url} token {server.token}", flush=True)
         try:

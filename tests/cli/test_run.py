@@ -231,6 +231,27 @@ def test_run_with_a_worktree_works_there_on_its_own_branch(ready: Shell) -> None
     assert json.loads(lines[2])["data"]["worktree"] == lines[0]
 
 
+def test_run_again_in_the_worktree_of_a_killed_run_begins_clean_and_loses_nothing(ready: Shell) -> None:
+    """Nobody saw the death: the wrapper was killed as well, and no server runs."""
+    git(ready.folder, "commit", "--allow-empty", "-m", "base")
+    script = "echo half > half.py; echo up; exec sleep 60"
+    process = start(ready, "--agent", "ada", "--task", "F001", "--worktree", "--", "sh", "-c", script)
+    until(lambda: ready.data("agent", "show", "ada")["links"], "linked")
+    program = program_of(ready, "ada")
+    process.kill()
+    os.kill(program, signal.SIGKILL)
+    finish(process)
+    until(lambda: not Path(f"/proc/{program}").exists(), "the program is gone")
+    again = ready.run(
+        "run", "--agent", "ada", "--task", "F002", "--worktree", "--", "sh", "-c", "ls; echo two > two.py"
+    )
+    assert (again.status, again.out) == (0, "")
+    left = ready.data("task", "claim", "F001", "--agent", "bob")["handoff"]
+    assert (left["recovery_reason"], left["exited"]) == ("process_exited", "")
+    assert [one["path"] for one in ready.data("rescue", "show", "F001")["files"]] == ["half.py"]
+    assert f"tenure rescue apply F001/{left['token']}" in left["instructions"]
+
+
 # -- what cannot begin ------------------------------------------------------------------------------------------------
 
 
@@ -271,6 +292,29 @@ def test_run_next_waits_for_a_task(shell: Shell) -> None:
 
 def test_run_next_without_a_task_gives_up_when_the_wait_is_over(shell: Shell) -> None:
     assert shell.run("run", "--next", "--wait", "1s", "--", "true").status == 5
+
+
+def test_run_stopped_for_longer_than_its_lease_is_not_recovered_and_goes_on(shell: Shell) -> None:
+    """In real time: a lease of 3 s with its grace, a program that is stopped for longer than a pulse lasts."""
+    for name, value in (
+        ("min_lease_hours", "0.0006"),
+        ("grace_period_minutes", "0.02"),
+        ("warning_hours", "0.0001"),
+        ("default_hours", "0.0006"),
+        ("enable_adaptive", "false"),
+    ):
+        shell.ok("config", "set", f"task_lease.{name}", value)
+    shell.ok("task", "add", "Only", "--id", "F001")
+    process = start(shell, "--agent", "ada", "--task", "F001", "--", "sh", "-c", "echo up; sleep 1; echo done")
+    program = program_of(shell, "ada")
+    os.killpg(program, signal.SIGSTOP)
+    waited = shell.run("run", "--agent", "bob", "--next", "--wait", "17s", "--", "true")
+    assert waited.status == 5, waited
+    assert "T" in Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[0]
+    os.killpg(program, signal.SIGCONT)
+    status, out = finish(process)
+    assert (status, "F001 completed" in out) == (0, True), out
+    assert shell.data("status")["recoveries"] == 0
 
 
 def test_run_hold_announces_the_wait_and_ends_the_announcement(ready: Shell) -> None:

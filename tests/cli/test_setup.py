@@ -365,7 +365,7 @@ def test_hook_does_not_wait_for_a_client_that_never_closes_its_input(place: Shel
         os.close(writer)
 
 
-@pytest.mark.skipif(which("node") is None, reason="node is not installed")
+@pytest.mark.skipif(which("node") is None, reason="node is not installed: the plugin of opencode was NOT run")
 def test_plugin_of_opencode_touches_and_never_throws(place: Shell, tmp_path: Path) -> None:
     (tmp_path / "plugin.mjs").write_text(PLUGIN)
     record = tmp_path / "record"

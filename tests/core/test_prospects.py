@@ -77,6 +77,12 @@ RETRIES: list[tuple[str, dict[str, Any], int, str]] = [
     ),
     ("what unlocks nothing is no finish to wait for", {"held": (held(progress=99),)}, 60, "held: F001"),
     ("the server's own work is soon done", {"internal": {"D001": "Marcus"}}, 10, "Marcus is at work on D001"),
+    (
+        "the server's own work waits for a server",
+        {"internal": {"D001": "Marcus"}, "served": False},
+        60,
+        "D001 is Marcus's, which a server does, and none is up",
+    ),
     ("people take their time", {"external": {"F003": "Ann"}}, 60, "F003 is with Ann"),
     ("kept for another", {"kept": {"F004": "A7"}, "in_progress": False}, 60, "F004 for A7"),
     ("a capability is missing", {"lacking": {"F005": ("gpu",)}, "in_progress": False}, 60, "requires gpu"),

@@ -31,7 +31,7 @@ def launched() -> Iterator[Browser]:
         assert not os.environ.get(REQUIRED), message
         pytest.skip(message)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tenure.engine import agents, claims, endings, liveness, notes, observe, tasks
+from tenure.engine import agents, boards, claims, endings, liveness, notes, observe, tasks
 from tenure.store.sqlite import SqliteStore
 from tests.dashboard.chromium import live, opened, until
 from tests.http.serving import TENURE, Server
@@ -350,3 +350,97 @@ def test_typing_a_message_is_not_disturbed_by_a_change_of_the_task(
         expect(page.locator(".thread")).to_contain_text("A word in between.")
         page.keyboard.type("tence")
         expect(page.locator("#message-text")).to_have_value("Half a sentence")
+
+
+# -- what a lost holder left ------------------------------------------------------------------------------------------
+
+KILLED = """
+echo one > committed.txt && git add . && git commit -qm "Add the first half"
+echo theirs > shared.txt && git commit -qam "Rewrite what is shared"
+echo two > uncommitted.txt; echo SECRET=1 > .env
+(cd "$1" && echo ours > shared.txt && git commit -qam "Rewrite it here")
+echo "cannot connect"
+kill -9 $$
+"""
+
+
+def test_handoff_panel_shows_what_was_rescued_from_a_killed_agent(
+    browser: Browser, server: Server, beside: SqliteStore, tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    (repository / "shared.txt").write_text("both\n")
+    for line in ("init -q -b main", "config user.name A", "config user.email a@x.org", "add .", "commit -qm Begin"):
+        subprocess.run(["git", *line.split()], cwd=repository, check=True)
+    add(beside, "F001")
+    with opened(browser, f"{server.url}/?task=F001") as page:
+        live(page)
+        words = [TENURE, "run", "--agent", "ada", "--task", "F001", "--worktree", "--store", server.store, "--"]
+        command = [*words, "sh", "-c", KILLED, "sh", str(repository)]
+        told = subprocess.run(command, cwd=repository, check=False, capture_output=True, text=True, timeout=120)
+        assert "ended by SIGKILL" in told.stderr, told.stderr
+        panel = page.locator(".handoff-panel")
+        expect(panel).to_be_visible()
+        token = ok(observe.show_task(beside, task_id="F001")).handoffs[0].token
+        for shown in (
+            f"refs/tenure/rescue/F001/{token}",
+            f"tenure rescue apply F001/{token}",
+            "Add the first half",
+            "committed.txt",
+            "conflict in",
+            ".env (its name looks secret)",
+            "ended by SIGKILL",
+            "cannot connect",
+        ):
+            expect(panel).to_contain_text(shown)
+        expect(panel).not_to_contain_text("pending")
+
+
+# -- a phone ----------------------------------------------------------------------------------------------------------
+
+
+def test_card_on_a_touch_screen_is_moved_by_its_button(browser: Browser, server: Server, beside: SqliteStore) -> None:
+    add(beside, "F001")
+    phone = {"width": 390, "height": 780}
+    with opened(browser, server.url, viewport=phone, has_touch=True, is_mobile=True) as page:
+        live(page)
+        button = page.get_by_role("button", name="Move F001")
+        box = button.bounding_box()
+        assert box is not None
+        assert min(box["width"], box["height"]) >= 44
+        button.tap()
+        page.locator("dialog [data-to=done]").tap()
+        until(lambda: status(beside, "F001") == "done")
+
+
+def test_token_of_an_agent_is_shown_nothing_that_it_may_not_do(browser: Browser, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text(json.dumps({"agent-token-000001": "A1"}))
+    with Server(tmp_path / "tenure.db", "--tokens", str(tokens)) as server:
+        store = SqliteStore(server.store)
+        add(store, "F001")
+        store.close()
+        with opened(browser, server.url) as page:
+            page.fill("#token", "agent-token-000001")
+            page.get_by_role("button", name="Sign in").click()
+            live(page)
+            expect(card(page, "F001")).to_have_attribute("draggable", "false")
+            expect(page.get_by_role("button", name="New task")).to_have_count(0)
+            card(page, "F001").click()
+            page.wait_for_selector("#message-name")
+            expect(page.locator("#message-name")).to_have_value("A1")
+            expect(page.get_by_role("button", name="Move")).to_have_count(0)
+
+
+# -- deliveries -------------------------------------------------------------------------------------------------------
+
+
+def test_operations_show_what_a_board_has_not_been_told(browser: Browser, server: Server, beside: SqliteStore) -> None:
+    # Nobody listens there, so that everything waits.
+    ok(boards.connect_board(beside, url="http://127.0.0.1:9", board="Shop", token="a-token"))
+    add(beside, "F001")
+    with opened(browser, f"{server.url}/?view=operations") as page:
+        live(page)
+        deliveries = page.locator("#deliveries")
+        expect(deliveries).to_contain_text("kanboard Shop")
+        expect(deliveries.locator(".bad")).to_be_visible()

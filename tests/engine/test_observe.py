@@ -251,7 +251,7 @@ def test_explain_held_task_names_the_holder_and_its_time(store: SqliteStore, clo
     feel(store, "A1")
     told = ok(explain.why(store, task_id="F001", agent_id="A2"))
     assert not verdicts(store)["lease"]
-    assert told.story[-1].text == "A1 called 1 times; counts as dead in 80 s without a sign of life"
+    assert told.story[-1].text == "A1 called once; counts as dead in 80 s without a sign of life"
 
 
 def test_explain_due_task_says_what_a_claim_would_find(store: SqliteStore, clock: ManualClock) -> None:
@@ -287,7 +287,7 @@ def test_explain_story_is_in_order_and_bounded(store: SqliteStore, clock: Manual
         "A1 reports 40%: half",
         "released by A1: tired",
         "receipt 2: escalate to Marcus: released (from tenure)",
-        "A1 called 1 times in all, this one last",
+        "A1 called once in all, this one last",
     ]
     assert len(ok(explain.why(store, task_id="F001", limit=1)).story) == 1
     refused(explain.why(store, task_id="F404"), "task_not_found")

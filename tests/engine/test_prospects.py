@@ -127,7 +127,12 @@ def test_prospects_what_others_have_is_no_reason_to_go(store: SqliteStore) -> No
     assert "F001 is with Ann" in told(store).retry_reason
     ok(tasks.assign_task(store, task_id="F001", assigned_to="Marcus"))
     answer = told(store)
+    assert (answer.retry_after_seconds, answer.should_exit) == (60, False)
+    assert "none is up" in answer.retry_reason
+    ok(agents.start_server(store, server_id="S1"))
+    answer = told(store)
     assert (answer.retry_after_seconds, answer.should_exit) == (10, False)
+    assert "Marcus is at work on F001 inside the server." in answer.retry_reason
 
 
 def test_prospects_of_another_project_are_its_own(store: SqliteStore) -> None:

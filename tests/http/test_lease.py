@@ -162,9 +162,9 @@ class Waiting(threading.Thread):
         self._asked = (worker, asked)
         waited = polls(api)
         self.start()
-        # Nothing may be added before the poll waits.
-        while polls(api) == waited:
-            assert self.is_alive()
+        # Nothing may be added before the poll waits. Who waits briefly may have been answered before we look.
+        while polls(api) == waited and self.is_alive():
+            pass
 
     def run(self) -> None:
         with self._api:

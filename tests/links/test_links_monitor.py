@@ -215,3 +215,21 @@ def test_last_words_of_an_older_run_are_not_taken_for_a_newer_ones(
     ok(claims.claim_next(held, agent_id="A1", incarnation=newer.incarnation, resume=True))
     ok(agents.link_down(held, link_id=link.link_id, died=True))
     assert ok(claims.claim(held, task_id="F001", agent_id="A2")).handoffs[0].output_tail == ""
+
+
+def test_last_words_of_a_later_run_are_not_taken_for_those_of_the_run_that_died(
+    held: SqliteStore, process: subprocess.Popen[bytes], clock: ManualClock
+) -> None:
+    first = link_to(held, "A1", process.pid)
+    ok(agents.link_down(held, link_id=first.link_id, died=True))
+    clock.advance(1)
+    newer = join(held, "A1")
+    second = link_to(held, "A1", os.getpid(), incarnation=newer.incarnation)
+    ok(links.last_words(held, link_id=second.link_id, exited="x exited with 0", output_tail="of another task"))
+    handoff = ok(claims.claim(held, task_id="F001", agent_id="A2")).handoffs[0]
+    assert (handoff.exited, handoff.output_tail) == ("", "")
+    ok(agents.link_down(held, link_id=second.link_id, died=True))
+    ok(links.last_words(held, link_id=second.link_id, exited="x exited with 0", output_tail="late"))
+    ok(agents.depart(held, agent_id="A2"))
+    left = ok(claims.claim(held, task_id="F001", agent_id="A3")).handoffs
+    assert "late" not in [one.output_tail for one in left]

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tenure.engine import projects
 from tenure.store.sqlite import SqliteStore
 from tests.http.serving import Server
 from tests.mcp.clients import ERAS, Room, Talker, drive, over_http, over_stdio
-from tests.support import add, dump
+from tests.support import add, dump, ok
 
-TABLES = ("tasks", "decisions", "artifacts", "messages", "handoffs", "receipts", "events", "projects", "agents")
+TABLES = (
+    "tasks",
+    "leases",
+    "decisions",
+    "artifacts",
+    "messages",
+    "handoffs",
+    "receipts",
+    "events",
+    "projects",
+    "agents",
+    "idempotency",
+)
+# What a sign of life changes, and what shows how a link stands.
+CHANGING = {
+    "agents": ("seen_at_ms",),
+    "leases": (
+        "expires_at_ms",
+        "seen_at_ms",
+        "pulsed_at_ms",
+        "recover_at_ms",
+        "wake_at_ms",
+        "warned",
+        "touches",
+        "signs",
+    ),
+}
+NOT_OF_CALLS = ("linked", "unlinked", "warning")
+# Nothing falls due while the calls are made, however slow the machine is.
+LONG = {"task_lease": {"default_hours": 0.9, "max_lease_hours": 24.0}}
 
 REPORT: dict[str, Any] = {"agent_id": "A1", "task_id": "F001", "status": "in_progress", "progress": 5, "message": "Hm."}
 ARTIFACT: dict[str, Any] = {"agent_id": "A1", "task_id": "F001", "filename": "a.txt"}
@@ -174,15 +206,22 @@ async def prepare(agent: Talker) -> None:
 
 
 def written(store: SqliteStore) -> dict[str, Any]:
-    """All that a call can change, but for when its agent was last seen."""
-    tables = {table: dump(store, table) for table in TABLES}
-    names = [column[1] for column in store.connection.execute("PRAGMA table_info(agents)")]
-    seen = names.index("seen_at_ms")
-    tables["agents"] = [row[:seen] + row[seen + 1 :] for row in tables["agents"]]
+    """All that a refused call could change: everything but when its agent was last seen, what follows from that for its
+    lease, and what the client's open stream and the server's monitor write at moments of their own."""
+    tables = {table: rows(store, table, CHANGING.get(table, ())) for table in TABLES}
+    tables["events"] = [event for event in tables["events"] if event["kind"] not in NOT_OF_CALLS]
     return tables
 
 
+def rows(store: SqliteStore, table: str, but: Collection[str]) -> list[dict[str, Any]]:
+    names = [column[1] for column in store.connection.execute(f"PRAGMA table_info({table})")]
+    found = [dict(zip(names, row, strict=True)) for row in dump(store, table)]
+    return [{name: value for name, value in row.items() if name not in but} for row in found]
+
+
 async def refuse_all(store: SqliteStore, agent: Talker) -> None:
+    add(store)
+    ok(projects.configure(store, project_id="default", document=LONG))
     await prepare(agent)
     before = written(store)
     for case, (tool, arguments, code, says) in CASES.items():
@@ -195,7 +234,6 @@ async def refuse_all(store: SqliteStore, agent: Talker) -> None:
 @pytest.mark.parametrize("era", ERAS)
 def test_bad_input_over_http_is_refused_and_writes_nothing(served: Server, era: str) -> None:
     store = SqliteStore(served.store)
-    add(store)
 
     async def story() -> None:
         async with over_http(served.url, era) as agent:
@@ -206,9 +244,8 @@ def test_bad_input_over_http_is_refused_and_writes_nothing(served: Server, era: 
     store.close()
 
 
-def test_bad_input_over_stdio_is_refused_and_writes_nothing(store: SqliteStore, tmp_path: Any) -> None:
+def test_bad_input_over_stdio_is_refused_and_writes_nothing(tmp_path: Path) -> None:
     real = SqliteStore(str(tmp_path / "real.db"))
-    add(real)
 
     async def story() -> None:
         async with over_stdio(tmp_path / "real.db") as agent:

@@ -71,10 +71,18 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.stdout.close()
 
 
-async def continues(agent: Talker, reason: str) -> None:
+def kill_with_its_server(process: subprocess.Popen[str]) -> None:
+    """Kill the `tenure mcp` that an agent started and then the agent, so that nobody is left who saw its end."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 1
+    os.kill(int(children[0]), signal.SIGKILL)
+    kill(process)
+
+
+async def continues(agent: Talker, reason: str, wait_s: float = 60) -> None:
     """The next agent gets the task as soon as it is free, with all that it needs to go on."""
     await agent.register("Agent-B")
-    given = await agent.next("Agent-B", wait_s=60)
+    given = await agent.next("Agent-B", wait_s)
     assert given["task"]["id"] == "F001"
     assert given["task"]["progress"] == 15
     told = given["recovery_info"]
@@ -134,6 +142,41 @@ def test_story_over_stdio_with_a_killed_agent(tmp_path: Path, era: str) -> None:
 
     drive(story())
     assert time.monotonic() - killed_at < 60
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_agent_that_died_with_its_server_is_found_dead_by_the_next_request(tmp_path: Path, era: str) -> None:
+    path = str(tmp_path / "tenure.db")
+    with_task(path)
+    agent = start_agent("stdio", path, era)
+    kill_with_its_server(agent)
+
+    async def story() -> None:
+        async with over_stdio(path, era) as successor:
+            # It does not wait: its request itself looks for processes that are gone.
+            await continues(successor, "process_exited", wait_s=0)
+
+    drive(story())
+
+
+def test_agent_that_dies_with_its_server_is_found_dead_by_one_who_waits(tmp_path: Path) -> None:
+    path = str(tmp_path / "tenure.db")
+    with_task(path)
+    agent = start_agent("stdio", path, LEGACY)
+
+    async def story() -> None:
+        async with over_stdio(path) as successor:
+            await successor.register("Agent-B")
+            assert (await successor.next("Agent-B"))["task"] is None
+            waiting = asyncio.create_task(continues(successor, "process_exited", wait_s=100))
+            await asyncio.sleep(0)
+            await asyncio.to_thread(kill_with_its_server, agent)
+            begun = time.monotonic()
+            await waiting
+            # The lease of 15 % has 90 s and a grace of 30: silence alone would take longer.
+            assert time.monotonic() - begun < 60
+
+    drive(story())
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -101,6 +101,25 @@ def test_command_line_on_postgresql_is_the_same(url: str) -> None:
     assert "done" in json.dumps(tenure("task", "show", "F001"))
 
 
+def test_program_under_run_finds_the_store_by_the_whole_address(url: str, tmp_path: Path) -> None:
+    """What is printed of an address has no password; what the program is given has all of it."""
+    address = f"{url}{'&' if '?' in url else '?'}password=hidden"
+
+    def tenure(*words: str) -> str:
+        done = subprocess.run(
+            [TENURE, *words, "--store", address, "--json"], check=True, cwd=tmp_path, capture_output=True, text=True
+        )
+        return done.stdout
+
+    tenure("init")
+    tenure("task", "add", "Parse", "--id", "F001")
+    words = ["run", "--store", address, "--agent", "A1", "--task", "F001", "--", "sh", "-c"]
+    script = 'echo "$TENURE_STORE"; exec "$0" task done F001'
+    ran = subprocess.run([TENURE, *words, script, TENURE], check=True, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stdout.splitlines()[0] == address
+    assert json.loads(tenure("task", "show", "F001"))["data"]["status"] == "done"
+
+
 def test_fleet_on_nodes_that_are_killed_loses_nothing(url: str, tmp_path: Path) -> None:
     """`make soak-postgres` runs many times as many."""
     found = asyncio.run(soak(url, tmp_path, tasks=150, workers=12, nodes=3, kills=2, seed=7))

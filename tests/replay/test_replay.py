@@ -40,9 +40,11 @@ KEYS = [
     "latency_mean_s",
     "latency_p95_s",
 ]
-# The file that the fixture was reduced from, where there is one beside the repository.
-WHOLE = Path(os.environ.get("TENURE_TRACES", plot.ROOT.parent / "shared" / "traces" / "silences-public.csv.gz"))
-has_the_whole = pytest.mark.skipif(not WHOLE.exists(), reason="the whole trace is not here")
+# The file that the fixture was reduced from, for whoever has it: TENURE_TRACES names it.
+WHOLE = Path(os.environ.get("TENURE_TRACES", ""))
+has_the_whole = pytest.mark.skipif(
+    not WHOLE.is_file(), reason="only the fixture was replayed: TENURE_TRACES names no whole trace"
+)
 
 
 @pytest.fixture(scope="module")

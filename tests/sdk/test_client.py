@@ -98,6 +98,9 @@ def test_every_route_has_a_method(client: Client) -> None:
     assert [task["task_id"] for task in client.dead_tasks()["tasks"]] == [first.task_id]
     names["task_id"] = first.task_id
     assert client.requeue_task(first.task_id)["status"] == "todo"
+    moved = client.move_task(first.task_id, "blocked", message="waits for a key")
+    assert (moved["status"], moved["blocked_reason"]) == ("blocked", "waits for a key")
+    assert client.move_task(first.task_id, "todo")["status"] == "todo"
     names["lease_id"] = second.lease_id
     assert client.release(second.lease_id)["status"] == "todo"
     assert len(client.list_tasks(status="todo")["tasks"]) == 2
@@ -106,8 +109,8 @@ def test_every_route_has_a_method(client: Client) -> None:
     assert next(client.events(after=0))["kind"]
     described = client.openapi()
     routes = {(method, path) for path, methods in described["paths"].items() for method in methods}
-    # A task's receipts are those of GET /receipts with its id.
-    assert routes - asked <= {("get", "/tasks/{task_id}/receipts")}
+    # A task's receipts are those of GET /receipts with its id, and the webhook is for the board to call.
+    assert routes - asked <= {("get", "/tasks/{task_id}/receipts"), ("post", "/boards/webhook")}
 
 
 def test_refusal_is_raised_with_what_it_says(client: Client) -> None:

@@ -96,7 +96,11 @@ def test_no_answer_is_delivered_while_its_data_is_invisible(store: SqliteStore, 
     assert runner.batches < 200
 
 
-def test_bodies_that_wait_together_share_a_commit(runner: Runner, other: SqliteStore) -> None:
+def test_bodies_that_wait_together_share_a_commit(
+    runner: Runner, other: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A busy machine may take longer for three bodies than a batch may last.
+    monkeypatch.setattr("tenure.store.runner.HOLD_S", WITHIN_S)
     held = Held(runner)
     before = runner.batches
     futures = [runner.write(adding(f"T-{number}")) for number in range(3)]
@@ -105,7 +109,7 @@ def test_bodies_that_wait_together_share_a_commit(runner: Runner, other: SqliteS
     for future in futures:
         result(future)
     assert stored(other) == {"T-0", "T-1", "T-2"}
-    # The first batch was held open past its time; the three come in the next one.
+    # They come in the batch that was held open, or in the next one.
     assert runner.batches - before <= 2
 
 

@@ -93,6 +93,20 @@ def test_save_what_was_staged_and_then_changed_keeps_both(source: Path) -> None:
     assert found.staged in git(source, "log", "--format=%T", REF)
 
 
+def test_save_a_change_in_the_second_of_the_checkout_is_not_missed(source: Path) -> None:
+    """Same size, same second: only the content tells, and only as long as the index is not taken for younger."""
+    git(source, "config", "core.trustctime", "false")
+    git(source, "config", "core.checkStat", "minimal")
+    moment = 1_700_000_000
+    os.utime(source / "a", (moment, moment))
+    git(source, "update-index", "--refresh")
+    (source / "a").write_text("eno\n")
+    for path in (source / "a", source / ".git" / "index"):
+        os.utime(path, (moment, moment))
+    assert save(source).ref == REF
+    assert shown(source, "a") == "eno\n"
+
+
 def test_save_ignored_files_are_left_out(source: Path) -> None:
     (source / ".gitignore").write_text("*.log\n")
     (source / ".git" / "info" / "exclude").write_text("local\n")
@@ -149,6 +163,17 @@ def test_save_a_staged_secret_is_not_saved_either(source: Path) -> None:
     made = save(source)
     assert made.left == ((".env", "its name looks secret"),)
     assert ".env" not in git(source, "log", "--all", "--name-only", "--format=", "-m", REF)
+
+
+def test_save_a_staged_secret_in_a_repository_of_longer_names_costs_nothing_else(tmp_path: Path) -> None:
+    source = commit(new_repository(tmp_path / "source", "--object-format=sha256"), "start", a="one\n")
+    (source / ".env").write_text("key=1\n")
+    git(source, "add", "--all")
+    (source / "a").write_text("changed\n")
+    made = save(source)
+    assert made.left == ((".env", "its name looks secret"),)
+    assert shown(source, "a") == "changed\n"
+    assert sorted(tree(source)) == ["a"]
 
 
 @pytest.mark.parametrize("name", [".env.example", "id_rsa.pub", "keyboard.md", "environment.py"])

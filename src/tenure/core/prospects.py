@@ -79,6 +79,8 @@ class Scene(Record):
     waiting: Mapping[str, int] = {}
     # In progress without a lease: task to owner. The reserved owner's are the server's own work.
     internal: Mapping[str, str] = {}
+    # Whether a server is up that would do them.
+    served: bool = True
     external: Mapping[str, str] = {}
     # Ready for someone else: task to the agent it is kept for, and task to the capabilities that this agent lacks.
     kept: Mapping[str, str] = {}
@@ -175,8 +177,14 @@ def _unknown(scene: Scene) -> Prospects:
     """Something moves or could, and nobody can say when."""
     if scene.internal:
         task_id, owner = next(iter(scene.internal.items()))
+        names = tuple(scene.internal)[:NAMES_SHOWN]
+        if not scene.served:
+            reason = (
+                f"{inline(task_id)} is {inline(owner)}'s, which a server does, and none is up: tenure up starts one."
+            )
+            return _retry("waiting", UNKNOWN_S, reason, names, _problems(scene))
         reason = f"{inline(owner)} is at work on {inline(task_id)} inside the server."
-        return _retry("waiting", INTERNAL_S, reason, tuple(scene.internal)[:NAMES_SHOWN], _problems(scene))
+        return _retry("waiting", INTERNAL_S, reason, names, _problems(scene))
     if scene.external:
         reason = f"What is left waits for others: {_pairs(scene.external, 'is with')}."
         return _retry("waiting", UNKNOWN_S, reason, tuple(scene.external)[:NAMES_SHOWN], _problems(scene))

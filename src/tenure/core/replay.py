@@ -16,7 +16,7 @@ decides nothing itself. The model, the same for every rule:
 The rules differ in what is known beside the calls:
 
     unlinked           nothing: the specification's rule
-    linked             a link pulses every 5 s and sees the process exit within a second
+    linked             a link pulses every 5 s and is assumed to see the process exit within a second
     linked_announced   the same; a call with a declared timeout announces that silence, and sub-agents touch for their
                        parent while its call to them is open
 

@@ -125,7 +125,8 @@ def changes(
 ) -> Changes | Refused:
     """Everything that is new after an event, a page at a time. A reader that goes on from `seq` misses nothing.
 
-    A reader whose place was forgotten (`events_lost`) has to look at the whole board again.
+    A reader whose place was forgotten (`events_lost`) has to look at the whole board again. Where numbers have gaps, as
+    on PostgreSQL, this is also said when nothing after that place was forgotten: it cannot be told apart.
     """
     numbers = observe.statistics.body(tx, project_id=project_id)
     if isinstance(numbers, Refused):

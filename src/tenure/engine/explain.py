@@ -77,7 +77,7 @@ def _story(tx: Transaction, task: Task, limit: int) -> list[Line]:
     lines += [Line(at_ms=receipt.at_ms, text=receipt_sentence(receipt)) for receipt in reversed(receipts)]
     gone = [Lease(**row) for row in tx.all("ended_of_task", task_key=task.key, limit=limit)]
     lines += [
-        Line(at_ms=lease.seen_at_ms, text=f"{lease.agent_id} called {lease.touches} times in all, this one last")
+        Line(at_ms=lease.seen_at_ms, text=f"{lease.agent_id} called {_times(lease.touches)} in all, this one last")
         for lease in reversed(gone)
         if lease.touches
     ]
@@ -109,9 +109,12 @@ def _holding(lease: Lease, now_ms: int) -> str:
     left_s = max(0, lease.recover_at_ms - now_ms) / 1000
     median = median_gap_ms(lease)
     rhythm = "" if median is None else f", a mark every {median / 1000:g} s"
-    return (
-        f"{lease.agent_id} called {lease.touches} times{rhythm}; counts as dead in {left_s:g} s without a sign of life"
-    )
+    called = f"{lease.agent_id} called {_times(lease.touches)}{rhythm}"
+    return f"{called}; counts as dead in {left_s:g} s without a sign of life"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 _BRIEFED: dict[str, inputs.Check] = {

@@ -46,9 +46,14 @@ def last_words(tx: Transaction, *, link_id: str, exited: str, output_tail: str =
     if link.state != "up":
         agent = load.agent_named(tx, link.agent_id)
         lost = load.lease_by_id(tx, agent.lost_lease_id) if agent is not None and agent.lost_lease_id else None
-        if lost is not None and lost.incarnation <= link.incarnation:
+        if lost is not None and lost.incarnation <= link.incarnation and _began_before_its_end(link, lost):
             tx.do("late_words", task_key=lost.task_key, token=lost.token, exited=exited, output_tail=output_tail)
     return link.replace(exited=exited, output_tail=output_tail)
+
+
+def _began_before_its_end(link: Link, lost: Lease) -> bool:
+    """Whether a run can have been the one that lost a lease: a later one has words about something else."""
+    return lost.death_at_ms is None or link.linked_at_ms <= lost.death_at_ms
 
 
 class Standing(Record):

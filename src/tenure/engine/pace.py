@@ -97,10 +97,8 @@ def pace(tx: Transaction, *, project_id: str = DEFAULT_PROJECT, minutes: int = 6
 
 
 def _slices(tx: Transaction, project_id: str, since_ms: int, slice_ms: int, count: int) -> tuple[Slice, ...]:
-    newest = observe.newest_event.body(tx)
     found = [dict.fromkeys(COUNTED, 0) for _ in range(count)]
-    after = max(0, newest - EVENTS_MAX)
-    for row in tx.all("happenings", project_id=project_id, after=after, since_ms=since_ms):
+    for row in tx.all("happenings", project_id=project_id, since_ms=since_ms, limit=EVENTS_MAX):
         index = min(count - 1, (row["at_ms"] - since_ms) // slice_ms)
         kind = "granted" if row["kind"] == "accepted" else row["kind"]
         found[index][kind] += 1

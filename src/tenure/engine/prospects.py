@@ -68,6 +68,7 @@ def prospects(
     ready_elsewhere = [
         Task(**row) for row in tx.all("unlocked_todos", project_id=project_id, seen=TODO_SEEN, limit=NAMED)
     ]
+    internal = {task.task_id: str(task.assigned_to) for task in working if task.owner == "internal"}
     scene = rule.Scene(
         project_id=project_id,
         tasks=True,
@@ -76,7 +77,8 @@ def prospects(
         held=(*held, *_offers(tx, project_id, agent_id, settings, capabilities)),
         locked=tuple(_locked(tx, working, agent_id, capabilities)),
         waiting=_waits(tx, project_id, agent_id, capabilities),
-        internal={task.task_id: str(task.assigned_to) for task in working if task.owner == "internal"},
+        internal=internal,
+        served=not internal or tx.one("server_since", since_ms=tx.now_ms - PULSE_VALID_MS) is not None,
         external={task.task_id: str(task.assigned_to) for task in working if task.owner == "external"},
         kept={task.task_id: task.assigned_to for task in ready_elsewhere if task.assigned_to is not None},
         lacking={

@@ -191,7 +191,9 @@ def hand_over(tx: Transaction, task: Task, lease: Lease, reason: str, settings: 
     # Only who was watched can have left last words.
     words = None
     if lease.pulsed_at_ms is not None:
-        words = tx.one("last_words", agent_id=lease.agent_id, incarnation=lease.incarnation)
+        # A later run of the same agent has words of its own, about another task.
+        until_ms = tx.now_ms if lease.death_at_ms is None else lease.death_at_ms
+        words = tx.one("last_words", agent_id=lease.agent_id, incarnation=lease.incarnation, until_ms=until_ms)
     handoff = handoffs.build(
         handoff_id=ulid(tx.now_ms, tx.random(10)),
         task=task,

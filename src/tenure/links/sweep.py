@@ -13,6 +13,8 @@ from tenure.links.identity import ProcessIdentity, here, state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tenure.core.model import Link
     from tenure.store.store import Store
 
@@ -22,6 +24,11 @@ DETAIL = "its process is gone"
 def identity_of(link: Link) -> ProcessIdentity:
     """The process that a link is to."""
     return ProcessIdentity(boot_id=link.boot_id, pid_namespace=link.pid_ns, pid=link.pid, start_ticks=link.start_ticks)
+
+
+def gone_among(links: Iterable[Link]) -> list[Link]:
+    """Those of these links whose process is known to have ended."""
+    return [link for link in links if state(identity_of(link)) == "gone"]
 
 
 def bury_the_dead(store: Store) -> int:
@@ -35,6 +42,5 @@ def bury_the_dead(store: Store) -> int:
     found = watched_links(store, boot_id=boot_id, pid_ns=namespace)
     if isinstance(found, Refused):
         return 0
-    gone = [link for link in found if state(identity_of(link)) == "gone"]
-    ended = [link_down(store, link_id=link.link_id, died=True, detail=DETAIL) for link in gone]
+    ended = [link_down(store, link_id=link.link_id, died=True, detail=DETAIL) for link in gone_among(found)]
     return sum(not isinstance(answer, Refused) for answer in ended)

@@ -11,8 +11,9 @@ import os
 
 from tenure.core.errors import Refused, refuse
 from tenure.core.handoff import is_pending
-from tenure.engine import handoffs
+from tenure.engine import handoffs, recovery
 from tenure.engine.agents import show_agent
+from tenure.links.sweep import bury_the_dead
 from tenure.store.locate import git_common_dir, this_host
 from tenure.worktree import facts as shown
 from tenure.worktree.clearing import Holding
@@ -90,13 +91,21 @@ def tree_for(
     base: str | None = None,
     path: str | None = None,
 ) -> Tree | Refused:
-    """The agent's worktree, by the store's settings. What a task that it lost left in it is saved as that task's."""
+    """The agent's worktree, by the store's settings. What a task that it lost left in it is saved as that task's.
+
+    A task whose holder is dead counts as lost, also when nobody has noticed the death before: else the next task would
+    begin among the files of the last one.
+    """
+    _recover_the_dead(store)
     seen = show_agent(store, agent_id=agent_id)
     keep = not isinstance(seen, Refused) and bool(seen.leases)
     left = handoffs.handoffs_named(store, agent_id=agent_id)
     holding = None
     if not isinstance(left, Refused) and left:
         holding = Holding(agent_id=agent_id, task_id=left[0].task_id, token=left[0].handoff.token)
+        if left[0].handoff.look and not keep:
+            # Before the folder is cleared: the handoff is to say what was in it.
+            _attach(store, left[0], this_host())
     if path is None and settings.worktree_path:
         main = main_worktree(repository) or repository_of(repository) or repository
         path = os.path.join(main, os.path.expanduser(settings.worktree_path), agent_id)
@@ -108,7 +117,21 @@ def tree_for(
         path=path,
         keep=keep,
         holding=holding,
+        caps=_caps(settings),
     )
+
+
+def _recover_the_dead(store: Store) -> None:
+    """Write down which processes of this host are gone, and take back what is due. Refused, it is left to the claim."""
+    bury_the_dead(store)
+    fired = recovery.TIMERS_AT_ONCE
+    while fired >= recovery.TIMERS_AT_ONCE:
+        advanced = recovery.advance(store)
+        fired = 0 if isinstance(advanced, Refused) else advanced.fired
+
+
+def _caps(settings: Settings) -> Caps:
+    return Caps(file_bytes=settings.rescue_file_mb << 20, total_bytes=settings.rescue_total_mb << 20)
 
 
 def _attach(store: Store, look: Look, host: str, here: str = "", patient: bool = False) -> Handoff | Refused:
@@ -118,8 +141,9 @@ def _attach(store: Store, look: Look, host: str, here: str = "", patient: bool =
 
 def _own_repository(store: Store) -> str:
     """The repository that the store lies in, if it lies in one."""
-    path = getattr(store, "path", "")
-    common = git_common_dir(os.path.dirname(os.path.abspath(path)), {}) if path else None
+    if "://" in store.path:
+        return ""
+    common = git_common_dir(os.path.dirname(os.path.abspath(store.path)), {})
     return os.path.realpath(common) if common else ""
 
 
@@ -181,13 +205,12 @@ def _rescue(look: Look, place: str, own: str, timeout_s: float) -> Saved | Refus
             f"{place} belongs to another user and is not in this store's repository, so that it was not looked at."
         )
         return refuse("not_permitted", message, path=place)
-    caps = Caps(file_bytes=settings.rescue_file_mb << 20, total_bytes=settings.rescue_total_mb << 20)
     return save(
         place,
         task_id=look.task_id,
         token=handoff.token,
         agent_id=handoff.recovered_from_agent,
-        caps=caps,
+        caps=_caps(settings),
         timeout_s=timeout_s,
     )
 

@@ -154,7 +154,8 @@ class Private:
         """Copy a file as the owner would: the superuser must not read what only it can. False if it is not there."""
         if not os.path.lexists(source):
             return False
-        done = execute(["cp", "--", source, target], owner=self._git.owner, timeout_s=self._git.timeout_s)
+        # With its times: a file as young as the index is compared by content, and a younger copy would hide it.
+        done = execute(["cp", "-p", "--", source, target], owner=self._git.owner, timeout_s=self._git.timeout_s)
         if done.status != 0:
             raise GitFailed(refuse("git_failed", f"{source} cannot be copied: {done.error[:200]}", reason="copy"))
         return True
@@ -175,7 +176,10 @@ class Private:
 
         Of those it would otherwise read the content, and take a converted file for a changed one.
         """
-        os.utime(os.path.join(self._root, index), (FAR_S, FAR_S), follow_symlinks=False)
+        path = os.path.join(self._root, index)
+        # Before the first commit there may be none.
+        if os.path.lexists(path):
+            os.utime(path, (FAR_S, FAR_S), follow_symlinks=False)
 
     def ask(
         self,

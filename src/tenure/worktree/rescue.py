@@ -136,8 +136,9 @@ def _forget_secrets(private: Private, index: str, changes: Changes, left: list[t
     for path, (mode, name) in changes.staged.items():
         if looks_secret(path):
             left.append((path, "its name looks secret"))
-            # Mode 0 takes the path out; the object's name is then only a place holder.
-            lines.append(f"{mode or 0} {name or '0' * 40}\t{path}")
+            # Mode 0 takes the path out; the object's name is then only a place holder, as long as all names here are.
+            nothing = "0" * (64 if private.place.object_format == "sha256" else 40)
+            lines.append(f"{mode or 0} {name or nothing}\t{path}")
     _index_info(private, index, lines)
 
 

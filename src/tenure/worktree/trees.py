@@ -23,6 +23,7 @@ from tenure.worktree.git import Git, GitFailed, is_revision
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tenure.worktree.clearing import Holding
+    from tenure.worktree.rescue import Caps
 
 
 class Tree(Record):
@@ -98,6 +99,7 @@ def add(
     path: str | None = None,
     keep: bool = False,
     holding: Holding | None = None,
+    caps: Caps | None = None,
 ) -> Tree | Refused:
     """The agent's worktree on its branch: the one it has, or a new one.
 
@@ -115,7 +117,7 @@ def add(
         branch = branch_of(agent_id, prefix)
         known = next((tree for tree in listed if tree.branch == branch and not tree.missing), None)
         if known is not None and not known.main:
-            return _reused(known, holding or left_over(agent_id), keep)
+            return _reused(known, holding or left_over(agent_id), keep, caps)
         return _add(listed, known, branch, agent_id, base, path)
     except GitFailed as failed:
         return failed.refusal
@@ -136,8 +138,10 @@ def _add(
     if os.path.lexists(place) and (not os.path.isdir(place) or os.listdir(place)):
         message = f"{place} is there already, and is not the worktree of {branch}."
         return refuse("worktree_exists", message, "Move it away, or name another place.", path=place, branch=branch)
-    # A folder that was deleted by hand still blocks its name; only records of folders that are gone are dropped.
-    git.do("worktree", "prune")
+    # A folder that was deleted by hand still blocks its name; only records of folders that are gone are dropped. Not
+    # without need: to git a worktree that another agent is making at this very moment may look like one that is gone.
+    if any(tree.missing and (tree.branch == branch or tree.path == os.path.realpath(place)) for tree in listed):
+        git.do("worktree", "prune")
     if exists:
         git.do("worktree", "add", "--quiet", "--", place, branch)
     else:
@@ -163,10 +167,10 @@ def _start(git: Git, main: Listed, branch: str, base: str | None) -> tuple[str, 
     )
 
 
-def _reused(known: Listed, holding: Holding, keep: bool) -> Tree | Refused:
+def _reused(known: Listed, holding: Holding, keep: bool, caps: Caps | None) -> Tree | Refused:
     """The worktree an agent has; what another task left in it is saved and cleared first."""
     if not keep:
-        cleared = clear(known.path, holding)
+        cleared = clear(known.path, holding, caps=caps)
         if isinstance(cleared, Refused):
             return cleared
     return Tree(path=known.path, branch=known.branch, base=known.head, created=False)

@@ -546,10 +546,11 @@ WHERE k.boot_id = :boot_id AND k.pid_ns = :pid_ns AND k.state = 'up' AND k.pid >
 -- name: say_last_words
 UPDATE links SET exited = :exited, output_tail = :output_tail WHERE link_id = :link_id
 
--- The words of a run that was no older than the lease.
+-- The words of a run that was no older than the lease, and had begun before the lease's death.
 -- name: last_words
 SELECT k.exited, k.output_tail FROM links k
-WHERE k.agent_id = :agent_id AND k.exited <> '' AND k.incarnation >= :incarnation ORDER BY k.linked_at_ms DESC LIMIT 1
+WHERE k.agent_id = :agent_id AND k.exited <> '' AND k.incarnation >= :incarnation AND k.linked_at_ms <= :until_ms
+ORDER BY k.linked_at_ms DESC LIMIT 1
 
 -- name: late_words
 UPDATE handoffs SET exited = :exited, output_tail = :output_tail
@@ -1219,10 +1220,9 @@ ORDER BY e.seq LIMIT :limit
 SELECT seq FROM events ORDER BY seq LIMIT 1
 
 -- name: happenings
-SELECT e.at_ms, e.kind FROM events e
-WHERE e.seq > :after AND e.at_ms >= :since_ms AND e.project_id = :project_id
+SELECT e.at_ms, e.kind FROM (SELECT a.at_ms, a.kind, a.project_id FROM events a ORDER BY a.seq DESC LIMIT :limit) e
+WHERE e.at_ms >= :since_ms AND e.project_id = :project_id
     AND e.kind IN ('completed', 'recovered', 'returned', 'granted', 'accepted', 'failed')
-ORDER BY e.seq
 
 -- name: ready_ages
 SELECT t.task_id, t.title, t.priority, t.created_at_ms, t.not_before_ms, t.retry_at_ms FROM tasks t

@@ -204,7 +204,7 @@ class Running:
         agent, lease = self._started.agent, self._run.lease
         environ = {name: value for name, value in self._context.environ.items() if name not in ABOUT_A_RUN}
         environ["TENURE_URL"] = self._context.get("url") or environ.get("TENURE_URL") or DEFAULT_URL
-        environ["TENURE_STORE"] = self._store.path
+        environ["TENURE_STORE"] = self._location()
         environ["TENURE_AGENT"] = agent.agent_id
         environ["TENURE_INCARNATION"] = str(agent.incarnation)
         if self._context.project_id:
@@ -213,6 +213,13 @@ class Running:
             environ["TENURE_TASK"] = lease.task_id
             environ["TENURE_LEASE"] = lease.lease_id
         return environ
+
+    def _location(self) -> str:
+        """The store as the program can open it: an address with all that was given for it, a file by its whole path."""
+        from tenure.store.locate import store_location
+
+        given = store_location(self._context.get("store"), self._context.environ, self._context.folder)
+        return given if given is not None and "://" in given else self._store.path
 
     def _announce(self, child: Child) -> None:
         grant, agent = self._started.grant, self._started.agent

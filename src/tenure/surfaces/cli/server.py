@@ -43,10 +43,9 @@ def _greet(url: str, path: str) -> None:
 
     post = f"curl -X POST -H 'Content-Type: application/json' {url}"
     print(f"Tenure listens at {url}, process {os.getpid()}, store {path}")
-    print(f"The dashboard is {url}/")
+    print(f"The dashboard is {url}/, agents connect over MCP at {url}/mcp, {url}/docs describes the API.")
     print("Try it:")
     print(f"""  {post}/tasks -d '{{"task_summary": "Say hello"}}'""")
     print(f"""  {post}/lease -d '{{"worker_id": "worker.1"}}'""")
-    print(f"Agents connect over MCP at {url}/mcp.")
     print(f"  tenure demo --store {quote(path)}")
-    print(f"  {url}/docs describes the rest. Ctrl-C stops.", flush=True)
+    print("Ctrl-C stops.", flush=True)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.core.errors import Refused, refuse
 from tenure.core.model import DEFAULT_PROJECT
-from tenure.engine import board, notes, tasks
+from tenure.engine import board, boards, notes, tasks
 from tenure.surfaces import shapes
 from tenure.surfaces.dashboard import example, sessions
+from tenure.surfaces.dashboard import shapes as own
 from tenure.surfaces.http import answers
 from tenure.surfaces.http.credentials import TOKENS
 from tenure.surfaces.http.requests import json_of, node_of, speaker_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 ACTS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "move": (board.move_task, ("task_id", "status", "message", "revoke")),
     "requeue": (tasks.requeue_task, ("task_id",)),
+    "retry": (boards.retry_board, ()),
     "add": (tasks.add_task, ("title", "body", "kind", "priority", "after")),
     "message": (notes.send_message, ("task_id", "text")),
     "example": (tasks.add_tasks, ()),
@@ -62,7 +64,7 @@ async def act(request: Request) -> Response:
         arguments["sender"] = person
     elif name == "example":
         arguments["tasks"] = example.tasks()
-    elif name != "add":
+    elif name in ("move", "requeue"):
         arguments["by"] = person
     done = await node_of(request).call(verb, **arguments)
     if isinstance(done, Refused):
@@ -71,7 +73,7 @@ async def act(request: Request) -> Response:
         return answers.reply(shapes.message(done), 201)
     if name == "example":
         return answers.reply({"tasks": [task.task_id for task in done]}, 201)
-    return answers.reply(shapes.task(done))
+    return answers.reply(own.external(done) if name == "retry" else shapes.task(done))
 
 
 # -- sessions ---------------------------------------------------------------------------------------------------------

@@ -143,9 +143,11 @@ class Channel:
         except Exception:
             log.exception("the dashboard's channel failed")
         finally:
-            self._placed.set()
-            for reader in self._readers:
-                reader.end()
+            # A channel that its last reader left may have begun anew already; those who read now are not its own.
+            if self._running is asyncio.current_task():
+                self._placed.set()
+                for reader in self._readers:
+                    reader.end()
 
     async def _begin(self) -> None:
         newest = await self._node.look(observe.newest_event.body)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tenure.core.errors import Refused
 from tenure.core.model import DEFAULT_PROJECT
 from tenure.engine import board as boards
+from tenure.engine import boards as external
 from tenure.engine import explain, fleet, neighbours, notes, observe, pace, projects, receipts, recent
 from tenure.surfaces import shapes as common
 from tenure.surfaces.dashboard import shapes
@@ -102,8 +103,15 @@ async def numbers(request: Request) -> Response:
         found = await node.call(pace.pace, project_id=project, minutes=minutes)
         if isinstance(found, Refused):
             return found
-        monitors = [status.as_dict() for status in node.monitors.statuses()]
-        return {**shapes.pace(found), "monitors": monitors, "server_id": node.server_id}
+        views = await node.call(external.list_boards)
+        if isinstance(views, Refused):
+            return views
+        return {
+            **shapes.pace(found),
+            "boards": [shapes.external(view) for view in views if view.project_id == project],
+            "monitors": [status.as_dict() for status in node.monitors.statuses()],
+            "server_id": node.server_id,
+        }
 
     return await _shared(request, ("numbers", project, minutes), ask)
 

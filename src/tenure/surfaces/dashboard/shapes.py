@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tenure.core.deadline import median_gap_ms
+from tenure.core.handoff import is_pending
 from tenure.core.phases import phase_of
 from tenure.core.signs import extension_of, signs_of
 from tenure.core.story import sentence
@@ -14,6 +15,7 @@ from tenure.surfaces import shapes
 if TYPE_CHECKING:
     from tenure.core.model import Event, Lease
     from tenure.engine.board import Board, Card, Changes
+    from tenure.engine.boards import BoardView
     from tenure.engine.fleet import Member, Span
     from tenure.engine.neighbours import Neighbours
     from tenure.engine.observe import Statistics, TaskView
@@ -115,6 +117,8 @@ def board(value: Board) -> dict[str, Any]:
         "numbers": numbers(value.numbers),
         "kinds": list(value.kinds),
         "seq": value.seq,
+        # The same to come back with, as text: a browser's numbers are exact up to 2**53 only.
+        "cursor": str(value.seq),
         "now": value.now_ms,
     }
 
@@ -199,6 +203,20 @@ def pace(value: Pace) -> dict[str, Any]:
     }
 
 
+def external(value: BoardView) -> dict[str, Any]:
+    """An external board: what has still to be delivered to it, and what it would not take."""
+    return {
+        "name": f"{value.kind} {value.board}",
+        "cards": value.cards,
+        "pending": value.pending,
+        "comments": value.comments,
+        "parked": value.parked,
+        "parked_writes": list(value.parked_writes),
+        "swept_at": value.swept_at_ms or None,
+        "error": value.error,
+    }
+
+
 def neighbours(value: Neighbours) -> dict[str, Any]:
     return {
         "nodes": [{"task_id": one.task_id, "title": one.title, "status": one.status} for one in value.nodes],
@@ -208,7 +226,13 @@ def neighbours(value: Neighbours) -> dict[str, Any]:
 
 
 def handoff(value: Any) -> dict[str, Any]:
-    return {**shapes.handoff(value), "at": value.recovered_at_ms, "expires_at": value.recovery_expires_at_ms}
+    return {
+        **shapes.handoff(value),
+        "at": value.recovered_at_ms,
+        "expires_at": value.recovery_expires_at_ms,
+        # Whether nobody has looked yet at what git shows.
+        "pending": is_pending(value),
+    }
 
 
 def receipt(value: Any) -> dict[str, Any]:

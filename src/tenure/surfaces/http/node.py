@@ -51,7 +51,7 @@ class Node:
         # Set when the server stops: streams of other surfaces wait for it.
         self.ending = asyncio.Event()
         self.polls = Polls(self)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._groups: dict[Callable[[Transaction], Any], _Group] = {}
 
     async def start(self) -> None:
         """Begin to serve: lift what was live when the last server of this name was heard, then pulse."""
@@ -143,6 +143,21 @@ class Node:
         found: R = answer
         return found
 
+    async def look_together(self, question: Callable[[Transaction], R]) -> R:
+        """As `look`, for what many ask at once: whoever asks while such a look is under way shares the next one with
+        the others who do, so that everyone is told of an instant after their question."""
+        group = self._groups.setdefault(question, _Group())
+        if group.coming is None:
+            group.coming = asyncio.ensure_future(self._look_in_turn(group, question))
+        # Shielded: one of them may give up.
+        found: R = await asyncio.shield(group.coming)
+        return found
+
+    async def _look_in_turn(self, group: _Group, question: Callable[[Transaction], R]) -> R:
+        async with group.turn:
+            group.coming = None
+            return await self.look(question)
+
     def _deliver(self, jobs: Sequence[Job]) -> None:
         """Called by the runner's threads: hand a whole batch to the loop at once."""
         self._into_loop(_resolve, jobs)
@@ -212,6 +227,14 @@ class Node:
             refused = await self.call(agents.pulse_server, quiet=True, server_id=self.server_id)
             if isinstance(refused, Refused):
                 log.warning("the server's pulse was refused: %s", refused.message)
+
+
+class _Group:
+    """Those who ask the same: one look is under way, and those who came later wait for the one that is coming."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.coming: asyncio.Future[Any] | None = None
 
 
 def _resolve(jobs: Sequence[Job]) -> None:

@@ -62,7 +62,7 @@ _LEASE: dict[str, str | dict[str, Any]] = {
     **dict.fromkeys(("token", "incarnation", "renewals", "progress"), "count"),
     "state": one_of(LEASE_STATES),
     **dict.fromkeys(("granted_at", "expires_at", "recover_at", "seen_at"), "time"),
-    **dict.fromkeys(("accepted_at", "ended_at"), "time?"),
+    **dict.fromkeys(("silent_until", "accepted_at", "ended_at"), "time?"),
     **dict.fromkeys(("lease_s", "grace_s"), "number"),
     "stuck": "flag",
     "end_reason": "text?",

@@ -8,12 +8,15 @@ from tenure.core import inputs
 from tenure.core.errors import Refused
 from tenure.core.ids import id_fault
 from tenure.engine import agents, endings, explain, health, liveness, notes, observe
+from tenure.store.store import StoreFault
 from tenure.surfaces import shapes
 from tenure.surfaces.mcp import left_behind, shown
 from tenure.surfaces.mcp.tool import ANYTHING, NUMBER, OBJECT, OBJECTS, TEXT, TEXTS, WHOLE, Tool, one_of, whole_if_equal
 from tenure.surfaces.mcp.waiting import next_task
 
 if TYPE_CHECKING:
+    from tenure.core.reconcile import AssignmentHealth
+    from tenure.store.store import Transaction
     from tenure.surfaces.mcp.call import Call
 
 STATUSES = ("in_progress", "completed", "blocked")
@@ -201,18 +204,23 @@ async def release_task(call: Call, given: dict[str, Any]) -> Answer:
 
 
 async def ping(call: Call, given: dict[str, Any]) -> Answer:
-    """Echo, statistics of leases, assignment health."""
-    numbers = await call.node.call(observe.statistics)
-    if isinstance(numbers, Refused):
-        return numbers
-    checked = await call.node.call(health.check_assignment_health)
-    if isinstance(checked, Refused):
-        return checked
+    """Echo, statistics of leases, assignment health: one look at the store, so that both are of one instant, and one
+    for all who ask at the same time."""
+    try:
+        numbers, checked = await call.node.look_together(_vitals)
+    except StoreFault as fault:
+        return fault.refusal
+    assert not isinstance(numbers, Refused)
+    assert not isinstance(checked, Refused)
     return {
         "echo": given.get("echo", ""),
         "lease_statistics": numbers.as_dict(),
         "assignment_health": shapes.assignments(checked),
     }
+
+
+def _vitals(tx: Transaction) -> tuple[observe.Statistics | Refused, AssignmentHealth | Refused]:
+    return observe.statistics.body(tx), health.check_assignment_health.body(tx)
 
 
 _TASK = {"task_id": TEXT}

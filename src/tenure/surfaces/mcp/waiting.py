@@ -17,6 +17,7 @@ from tenure.engine.prospects import prospects
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
+    from tenure.engine.verb import Verb
     from tenure.surfaces.mcp.call import Call
 
 # How often a waiting agent's chances are judged anew.
@@ -26,42 +27,46 @@ JUDGE_EVERY_S = 5.0
 async def next_task(call: Call, asked: dict[str, Any], wait_s: float) -> claims.Grant | dict[str, Any] | Refused:
     """A grant; or, when there is nothing to do, what the agent should do instead."""
     until = time.monotonic() + wait_s
+    await call.node.catch_up()
     given = await call.node.call(claims.claim_next, **asked)
     if not isinstance(given, Refused) or given.code != "nothing_ready":
         return given
     project_id: str = given.facts["project_id"]
     while True:
         answer = await _nothing(call, asked, project_id)
-        left_s = until - time.monotonic()
-        if left_s <= 0 or isinstance(answer, Refused) or answer["should_exit"]:
+        now = time.monotonic()
+        if now >= until or _is_over(call) or isinstance(answer, Refused) or answer["should_exit"]:
             return answer
-        due_s = await call.node.due_in_s()
-        pause_s = min(left_s, JUDGE_EVERY_S, JUDGE_EVERY_S if due_s is None else due_s)
-        waited = await call.node.polls.wait(asked, project_id, pause_s, _receive(call), claims.claim_next)
+        waited = await _waited(call, asked, project_id, min(until, now + JUDGE_EVERY_S), claims.claim_next)
         if waited is not None:
             return waited if isinstance(waited, Refused) else waited[0]
-        if _is_over(call):
-            return answer
-        await call.node.catch_up()
 
 
 async def offers(call: Call, asked: dict[str, Any], wait_s: float) -> tuple[claims.Grant, ...] | Refused:
     """Offers for a worker; the refusal `nothing_ready` when there are none within the wait."""
     until = time.monotonic() + wait_s
+    await call.node.catch_up()
     given = await call.node.call(claims.offer, **asked)
-    while isinstance(given, Refused) and given.code == "nothing_ready":
-        left_s = until - time.monotonic()
-        if left_s <= 0 or _is_over(call):
-            return given
+    if not isinstance(given, Refused) or given.code != "nothing_ready":
+        return given
+    waited = await _waited(call, asked, given.facts["project_id"], until, claims.offer)
+    return given if waited is None else waited
+
+
+async def _waited(
+    call: Call, asked: dict[str, Any], project_id: str, until: float, verb: Verb[..., Any]
+) -> tuple[claims.Grant, ...] | Refused | None:
+    """What a poll was given until then; None for nothing. Where no monitor runs, it does what is due meanwhile."""
+    while not _is_over(call) and (left_s := until - time.monotonic()) > 0:
         due_s = await call.node.due_in_s()
-        waited = await call.node.polls.wait(
-            asked, given.facts["project_id"], left_s if due_s is None else min(left_s, due_s), _receive(call)
+        pause_s = left_s if due_s is None else min(left_s, due_s)
+        waited: tuple[claims.Grant, ...] | Refused | None = await call.node.polls.wait(
+            asked, project_id, pause_s, _receive(call), verb
         )
         if waited is not None:
-            offered: tuple[claims.Grant, ...] | Refused = waited
-            return offered
+            return waited
         await call.node.catch_up()
-    return given
+    return None
 
 
 def _is_over(call: Call) -> bool:

@@ -184,6 +184,19 @@ class AsyncClient(Base):
         """Give a dead, blocked or waiting task a new start."""
         return await self.send(calls.requeue(task_id, project))
 
+    async def move_task(
+        self,
+        task_id: str,
+        status: str,
+        *,
+        by: str = "operator",
+        message: str = "",
+        revoke: bool = False,
+        project: str | None = None,
+    ) -> TaskFacts:
+        """Put a task into another column, as an operator; only `revoke` takes it from its holder."""
+        return await self.send(calls.move(task_id, status, by, message, revoke, project))
+
     async def dead_tasks(
         self, *, project: str | None = None, after: int | None = None, limit: int | None = None
     ) -> TaskPage:

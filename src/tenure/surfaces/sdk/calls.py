@@ -234,6 +234,11 @@ def requeue(task_id: str, project: str | None) -> Call[TaskFacts]:
     return Call("POST", f"/tasks/{_id(task_id)}/requeue", _body, params=_query(project=project))
 
 
+def move(task_id: str, status: str, by: str, message: str, revoke: bool, project: str | None) -> Call[TaskFacts]:
+    body = {"status": status, "by": by, "message": message, "revoke": revoke}
+    return Call("POST", f"/tasks/{_id(task_id)}/move", _body, params=_query(project=project), json=body)
+
+
 def dead(project: str | None, after: int | None, limit: int | None) -> Call[TaskPage]:
     return Call("GET", "/dead", _body, params=_query(project=project, after=after, limit=limit))
 

@@ -242,6 +242,19 @@ class Client(Base):
         """Give a dead, blocked or waiting task a new start."""
         return self.send(calls.requeue(task_id, project))
 
+    def move_task(
+        self,
+        task_id: str,
+        status: str,
+        *,
+        by: str = "operator",
+        message: str = "",
+        revoke: bool = False,
+        project: str | None = None,
+    ) -> TaskFacts:
+        """Put a task into another column, as an operator; only `revoke` takes it from its holder."""
+        return self.send(calls.move(task_id, status, by, message, revoke, project))
+
     def dead_tasks(self, *, project: str | None = None, after: int | None = None, limit: int | None = None) -> TaskPage:
         """The dead-letter list."""
         return self.send(calls.dead(project, after, limit))

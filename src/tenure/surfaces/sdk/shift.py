@@ -202,7 +202,8 @@ class Shift:
             self._finished += 1
 
     async def _wait_for_a_job(self) -> None:
-        await self._unless_draining(asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED))
+        # A copy: a job that ends before the wait has begun leaves the set, and an empty set cannot be waited for.
+        await self._unless_draining(asyncio.wait(set(self._jobs), return_when=asyncio.FIRST_COMPLETED))
 
     async def _decline(self, offer: Offer) -> None:
         """Give back at once what nobody here can do. If that fails, the offer ends by itself."""
@@ -260,7 +261,7 @@ class Shift:
         log.info("finishing %s tasks, for at most %.0f s", len(self._jobs), self.terms.drain_s)
         timer = asyncio.ensure_future(self.terms.time.sleep(self.terms.drain_s))
         stop = asyncio.ensure_future(self.around.stopping.wait())
-        rest = asyncio.ensure_future(asyncio.wait(self._jobs))
+        rest = asyncio.ensure_future(asyncio.wait(set(self._jobs)))
         await asyncio.wait({timer, stop, rest}, return_when=asyncio.FIRST_COMPLETED)
         self.around.stopping.set()
         timer.cancel()

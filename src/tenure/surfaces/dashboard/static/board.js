@@ -5,7 +5,7 @@ import { Column } from "./column.js";
 import { fill, h, icon } from "./dom.js";
 import { addTask, chooseMove, meaning, move, requeue, ways } from "./moves.js";
 import { firstRun } from "./start.js";
-import { state, STATUSES, subscribe } from "./state.js";
+import { mayAct, state, STATUSES, subscribe } from "./state.js";
 import { ago } from "./time.js";
 import { address, go, here, replace } from "./url.js";
 
@@ -32,7 +32,7 @@ export function board(main) {
       { class: "bar" },
       h("h1", null, "Board"),
       figures,
-      h("div", { class: "bar-tools" }, h("label", { class: "search" }, icon("search"), search), selects.kind, selects.priority, selects.agent, clear, h("button", { type: "button", class: "button primary", onclick: addTask }, icon("plus"), h("span", { class: "wide-only" }, "New task"), h("span", { class: "sr narrow-only" }, "New task"))),
+      h("div", { class: "bar-tools" }, h("label", { class: "search" }, icon("search"), search), selects.kind, selects.priority, selects.agent, clear, mayAct() && h("button", { type: "button", class: "button primary", onclick: addTask }, icon("plus"), h("span", { class: "wide-only" }, "New task"), h("span", { class: "sr narrow-only" }, "New task"))),
     ),
     empty,
     body,
@@ -203,7 +203,8 @@ function dragging(area, columns) {
   });
   area.addEventListener("click", (event) => {
     const element = event.target.closest?.(".card");
-    if (element && !event.target.closest("a")) go(address({ task: element.dataset.id }));
+    if (element && event.target.closest(".card-move")) chooseMove(state.cards.get(element.dataset.id));
+    else if (element && !event.target.closest("a")) go(address({ task: element.dataset.id }));
   });
 }
 

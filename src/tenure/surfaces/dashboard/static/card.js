@@ -2,6 +2,7 @@
 
 import { h, icon, priority } from "./dom.js";
 import { drain, ring, sentence, standing } from "./ring.js";
+import { mayAct } from "./state.js";
 import { ago } from "./time.js";
 import { address } from "./url.js";
 
@@ -14,7 +15,7 @@ export function card(task) {
     "article",
     {
       class: "card",
-      draggable: "true",
+      draggable: String(mayAct()),
       tabindex: -1,
       data: { id: task.task_id, status: task.status },
       "aria-label": label(task),
@@ -25,11 +26,12 @@ export function card(task) {
       priority(task.priority),
       h("a", { class: "card-id", href: address({ task: task.task_id }), tabindex: -1, draggable: "false" }, task.task_id),
       task.kind && h("span", { class: "chip" }, task.kind),
-      task.left && !lease && h("span", { class: "chip handoff", title: `Taken over from ${task.left.agent_id}: ${task.left.reason}` }, icon("handoff", 12), "handoff"),
       task.due && h("span", { class: "chip due" }, "recovery due"),
     ),
     h("p", { class: "card-title", title: task.title }, task.title),
     foot(task, lease),
+    // Shown where there is no mouse to drag with.
+    mayAct() && h("button", { type: "button", class: "card-move", tabindex: -1, "aria-label": `Move ${task.task_id}` }, icon("move")),
   );
   if (task.due) made.classList.add("is-due");
   if (lease) {
@@ -64,6 +66,9 @@ function foot(task, lease) {
     parts.push(h("span", null, "kept for "), who(task.assigned_to));
   } else {
     parts.push(h("span", { class: "ready" }, "ready"), task.attempts ? h("span", null, `attempt ${task.attempts + 1}`) : ago(task.created_at));
+  }
+  if (task.left && !lease && task.status !== "done") {
+    parts.push(h("span", { class: "chip handoff", title: `Taken over from ${task.left.agent_id}: ${task.left.reason}` }, icon("handoff", 12), "handoff"));
   }
   return h("div", { class: "card-foot" }, parts);
 }

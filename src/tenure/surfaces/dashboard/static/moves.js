@@ -3,7 +3,7 @@
 import { ask, button, buttons, complain, toast } from "./dialogs.js";
 import { h } from "./dom.js";
 import { act } from "./net.js";
-import { NAMES, state } from "./state.js";
+import { mayAct, NAMES, state } from "./state.js";
 import { ago, now } from "./time.js";
 
 // What a person can do with a card, from the column it is in. Agents get into the other columns by what they do.
@@ -26,10 +26,13 @@ const MEANS = {
 export const ways = (card) => WAYS[card.status];
 export const meaning = (card, to) => MEANS[`${card.status} ${to}`] ?? MEANS[to] ?? NAMES[to];
 
+const ONLY_MESSAGES = "Your token speaks for an agent: it may read everything here and write messages.";
+
 export const person = () => localStorage.getItem("tenure-name") || "operator";
 
 /** Move a card. A live lease is taken away only after a person has said so. */
 export async function move(card, to) {
+  if (!mayAct()) return toast(ONLY_MESSAGES, "bad");
   if (!ways(card).includes(to)) {
     toast(`A task is not moved from ${NAMES[card.status]} to ${NAMES[to]} by hand.`, "bad");
     return;
@@ -86,6 +89,7 @@ function askReason(card) {
 
 /** Choose where a card goes: the way without a mouse. */
 export async function chooseMove(card) {
+  if (!mayAct()) return toast(ONLY_MESSAGES, "bad");
   const to = await ask(`Move ${card.task_id}`, (done) =>
     h(
       "div",
@@ -111,6 +115,7 @@ export async function chooseMove(card) {
 
 /** Give a dead, blocked or waiting task a new start. */
 export async function requeue(card) {
+  if (!mayAct()) return toast(ONLY_MESSAGES, "bad");
   try {
     await act("requeue", { project: state.project, task_id: card.task_id, by: person() });
     toast(`${card.task_id} is on offer again`);
@@ -121,6 +126,7 @@ export async function requeue(card) {
 
 /** Add a task. */
 export async function addTask() {
+  if (!mayAct()) return toast(ONLY_MESSAGES, "bad");
   const fields = await ask("New task", (done) => {
     const title = h("input", { id: "new-title", maxlength: 500, required: true, autofocus: true });
     const body = h("textarea", { id: "new-body", rows: 6 });

@@ -1,9 +1,10 @@
 // Operations: how much gets done, what waits, what was lost, and what waits for a person.
 
+import { complain, toast } from "./dialogs.js";
 import { fill, h, icon, s } from "./dom.js";
 import { requeue } from "./moves.js";
-import { get } from "./net.js";
-import { NAMES, state, STATUSES, subscribe } from "./state.js";
+import { act, get } from "./net.js";
+import { mayAct, NAMES, state, STATUSES, subscribe } from "./state.js";
 import { ago, clock, duration, now } from "./time.js";
 import { address, here, replace } from "./url.js";
 
@@ -59,7 +60,9 @@ function draw(body, seen, load) {
   const total = (name) => seen.slices.reduce((sum, slice) => sum + slice[name], 0);
   const span = seen.slices.length * seen.slice_ms;
   const { recoveries, false_recoveries: wrong } = seen.numbers;
-  const backlog = seen.backlogs.reduce((sum, one) => sum + one.unsent, 0);
+  const outlets = [...seen.backlogs.map((one) => ({ name: one.gate, waiting: one.unsent, parked: one.parked })), ...seen.boards.map((one) => ({ ...one, waiting: one.pending + one.comments }))];
+  const backlog = outlets.reduce((sum, one) => sum + one.waiting, 0);
+  const parked = outlets.reduce((sum, one) => sum + one.parked, 0);
   fill(
     body,
     seen.gridlock.length ? gridlock(seen) : null,
@@ -71,11 +74,12 @@ function draw(body, seen, load) {
       tile("Held", seen.numbers.active, [`${seen.numbers.expiring_soon} expiring soon`, seen.numbers.stuck ? `, ${seen.numbers.stuck} stuck` : ""]),
       tile("Recoveries", total("recovered"), `${recoveries} ever`, spark(seen.slices.map((slice) => slice.recovered), "bad")),
       tile("False recoveries", recoveries ? `${Math.round((100 * wrong) / recoveries)} %` : "–", `${wrong} of ${recoveries} holders came back`, null, recoveries && wrong / recoveries > 0.2 ? "warn" : ""),
-      tile("Outbox", backlog, seen.backlogs.length ? seen.backlogs.map((one) => `${one.gate}: ${one.parked} parked`).join(", ") : "no external gate", null, backlog > 100 ? "warn" : ""),
+      tile("Outbox", backlog, outlets.length ? (parked ? `${parked} parked: a person should look` : "nothing parked") : "no external board or gate", null, backlog > 100 || parked ? "warn" : ""),
     ),
     h("section", { class: "panel" }, h("h2", null, "Throughput"), throughput(seen)),
     h("section", { class: "panel" }, h("h2", null, "Queue"), depth(seen.numbers.tasks)),
     h("section", { class: "panel", id: "dead-letters" }, h("h2", null, "Dead letters", seen.dead.length ? h("span", { class: "tag bad" }, seen.dead.length) : null), dead(seen.dead, load)),
+    outlets.length ? h("section", { class: "panel", id: "deliveries" }, h("h2", null, "Deliveries", parked ? h("span", { class: "tag bad" }, `${parked} parked`) : null), deliveries(outlets, load)) : null,
     h("section", { class: "panel" }, h("h2", null, "Monitors"), monitors(seen)),
   );
   if (focused) body.querySelector(`[data-requeue="${CSS.escape(focused)}"]`)?.focus();
@@ -156,7 +160,7 @@ function dead(tasks, load) {
             h("td", { class: "cell-wide" }, task.title, task.blocked_reason && h("small", { class: "muted" }, task.blocked_reason)),
             h("td", { class: "num" }, task.attempts),
             h("td", null, ago(task.updated_at)),
-            h("td", null, h("button", { type: "button", class: "button", data: { requeue: task.task_id }, "aria-label": `Requeue ${task.task_id}`, onclick: () => requeue(task).then(load) }, icon("retry", 14), "Requeue")),
+            h("td", null, mayAct() && h("button", { type: "button", class: "button", data: { requeue: task.task_id }, "aria-label": `Requeue ${task.task_id}`, onclick: () => requeue(task).then(load) }, icon("retry", 14), "Requeue")),
           ),
         ),
       ),
@@ -164,18 +168,52 @@ function dead(tasks, load) {
   );
 }
 
-function monitors(seen) {
-  return h(
-    "table",
-    { class: "table" },
-    h("thead", null, h("tr", null, ["Monitor", "Ticks", "Failures", "Last tick", "Next"].map((name) => h("th", { scope: "col" }, name)))),
+/** What boards and gates have not been told yet, and what they would not take. */
+function deliveries(outlets, load) {
+  const again = () => act("retry", { project: state.project }).then(() => (toast("Parked writes are tried again"), load()), complain);
+  return [
     h(
-      "tbody",
-      null,
-      seen.monitors.map((one) =>
-        h("tr", null, h("td", null, one.name), h("td", { class: "num" }, one.ticks), h("td", { class: "num" }, one.failures), h("td", null, one.last_tick_age_s === null ? "–" : `${duration(one.last_tick_age_s * 1000)} ago`), h("td", null, one.next_wake_in_s === null ? "–" : `in ${duration(one.next_wake_in_s * 1000)}`)),
+      "div",
+      { class: "scroll-x", tabindex: 0, role: "region", "aria-label": "Deliveries" },
+      h(
+        "table",
+        { class: "table" },
+        h("thead", null, h("tr", null, ["To", "Waiting", "Parked", "Last looked", "Trouble"].map((name) => h("th", { scope: "col" }, name)))),
+        h(
+          "tbody",
+          null,
+          outlets.map((one) =>
+            h(
+              "tr",
+              null,
+              h("td", null, one.name),
+              h("td", { class: "num", title: one.comments === undefined ? null : `${one.pending} cards, ${one.comments} comments` }, one.waiting),
+              h("td", { class: "num" }, one.parked),
+              h("td", null, one.swept_at ? ago(one.swept_at) : "–"),
+              h("td", { class: "cell-wide" }, one.error ? h("span", { class: "bad" }, one.error) : "–"),
+            ),
+          ),
+        ),
       ),
     ),
-  );
+    outlets.filter((one) => one.parked_writes?.length).map((one) => [
+      h("ul", { class: "parked" }, one.parked_writes.map((text) => h("li", null, text))),
+      mayAct() && h("p", null, h("button", { type: "button", class: "button", data: { requeue: "parked writes" }, onclick: again }, icon("retry", 14), "Try parked writes again")),
+    ]),
+  ];
 }
 
+function monitors(seen) {
+  const row = (one) =>
+    h(
+      "tr",
+      null,
+      h("td", null, one.name, one.last_error && h("small", { class: "bad" }, ` ${one.last_error}`)),
+      h("td", { class: "num" }, one.ticks),
+      h("td", { class: "num" }, one.failures),
+      h("td", null, one.last_tick_age_s === null ? "–" : `${duration(one.last_tick_age_s * 1000)} ago`),
+      h("td", null, one.next_wake_in_s === null ? "–" : `in ${duration(one.next_wake_in_s * 1000)}`),
+    );
+  const head = ["Monitor", "Ticks", "Failures", "Last tick", "Next"].map((name) => h("th", { scope: "col" }, name));
+  return h("div", { class: "scroll-x", tabindex: 0, role: "region", "aria-label": "Monitors" }, h("table", { class: "table" }, h("thead", null, h("tr", null, head)), h("tbody", null, seen.monitors.map(row))));
+}

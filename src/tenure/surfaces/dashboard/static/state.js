@@ -15,7 +15,8 @@ export const state = {
   kinds: [],
   numbers: null,
   events: [],
-  seq: null,
+  // Where to go on from, as the server wrote it: on PostgreSQL it may be longer than a number here is exact.
+  cursor: null,
   // loading, live, lost, signed-out, refused
   connection: "loading",
   problem: null,
@@ -25,6 +26,9 @@ export const state = {
   // Grows with each change, so that a view can tell whether it is up to date.
   version: 0,
 };
+
+/** Whether this visitor may do more than write messages: a token of an agent may not. */
+export const mayAct = () => state.speaksFor === "*";
 
 const listeners = new Set();
 let source = null;
@@ -54,7 +58,7 @@ function connection(name, problem = null) {
 export async function open(project) {
   close();
   state.project = project;
-  state.seq = null;
+  state.cursor = null;
   await load();
 }
 
@@ -73,7 +77,7 @@ async function load() {
     state.kinds = board.kinds;
     state.numbers = board.numbers;
     state.events = board.events;
-    state.seq = board.seq;
+    state.cursor = board.cursor;
     attempts = 0;
     tell({ cards: null, events: [] });
     follow();
@@ -93,12 +97,12 @@ function again() {
   connection("lost");
   attempts += 1;
   const wait = Math.min(5_000, 250 * 2 ** Math.min(attempts, 5)) * (0.75 + Math.random() / 2);
-  retry = setTimeout(() => (state.seq === null ? load() : follow()), wait);
+  retry = setTimeout(() => (state.cursor === null ? load() : follow()), wait);
 }
 
 function follow() {
   source?.close();
-  const query = new URLSearchParams({ project: state.project, after: state.seq });
+  const query = new URLSearchParams({ project: state.project, after: state.cursor });
   source = new EventSource(`/dashboard/stream?${query}`);
   listen();
   source.addEventListener("hello", (message) => {
@@ -113,6 +117,7 @@ function follow() {
   source.addEventListener("changes", (message) => {
     const told = JSON.parse(message.data);
     alive(told.now);
+    state.cursor = message.lastEventId;
     apply(told);
   });
   source.addEventListener("reset", () => {
@@ -151,10 +156,10 @@ function apply(told) {
     changed.add(id);
   }
   for (const id of deadlines(told.leases)) changed.add(id);
-  // A message may be told twice around a reconnection; an event is counted once.
-  const events = told.events.filter((event) => event.seq > state.seq);
+  // A message may be told twice around a reconnection; an event is shown once.
+  const shown = new Set(state.events.map((event) => event.seq));
+  const events = told.events.filter((event) => !shown.has(event.seq));
   state.events = [...state.events, ...events].slice(-EVENTS_KEPT);
-  state.seq = Math.max(state.seq, told.seq);
   state.numbers = told.numbers;
   tell({ cards: changed, events });
 }

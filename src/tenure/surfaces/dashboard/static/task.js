@@ -7,7 +7,7 @@ import { graph } from "./graph.js";
 import { chooseMove, meaning, move, person, ways } from "./moves.js";
 import { act, get } from "./net.js";
 import { drain, ring, sentence, standing } from "./ring.js";
-import { NAMES, state, subscribe } from "./state.js";
+import { mayAct, NAMES, state, subscribe } from "./state.js";
 import { absolute, ago, exact } from "./time.js";
 import { address } from "./url.js";
 
@@ -59,8 +59,8 @@ export function task(main, taskId) {
       h(
         "div",
         { class: "bar-tools" },
-        ways(it).slice(0, 1).map((to) => h("button", { type: "button", class: "button", onclick: () => move(it, to) }, meaning(it, to))),
-        h("button", { type: "button", class: "button", onclick: () => chooseMove(it) }, icon("move"), "Move…"),
+        mayAct() && ways(it).slice(0, 1).map((to) => h("button", { type: "button", class: "button", onclick: () => move(it, to) }, meaning(it, to))),
+        mayAct() && h("button", { type: "button", class: "button", onclick: () => chooseMove(it) }, icon("move"), "Move…"),
       ),
     );
     for (const part of slots) {
@@ -135,7 +135,7 @@ function handoff(it) {
       "dl",
       { class: "facts" },
       row("Recovered", ago(it.at)),
-      row("Because", it.recovery_reason),
+      row("Because", (it.recovery_reason ?? "").replaceAll("_", " ")),
       row("Progress", `${it.previous_progress} %`),
       row("Time spent", `${it.time_spent_minutes} min`),
       row("Merge", git.merge && h("span", { class: `tag ${git.merge === "clean" ? "good" : "warn"}` }, git.merge)),
@@ -144,16 +144,21 @@ function handoff(it) {
     h(
       "dl",
       { class: "facts long" },
+      row("How it ended", it.exited),
       row("Branch", it.previous_agent_branch && h("code", null, it.previous_agent_branch)),
-      row("Rescued to", git.rescue_ref && h("code", null, git.rescue_ref)),
+      row("Uncommitted work saved in", git.rescue_ref && [h("code", null, git.rescue_ref), git.rescue_files ? ` ${git.rescue_files} ${git.rescue_files === 1 ? "file" : "files"}` : null]),
     ),
     it.last_message && quoted("Last words", it.last_message),
-    git.commits?.length ? quoted("Commits", git.commits.join("\n")) : null,
-    git.diffstat && quoted("Changes", typeof git.diffstat === "string" ? git.diffstat : JSON.stringify(git.diffstat, null, 2)),
-    git.rescue_apply && quoted("To bring the rescued work in", git.rescue_apply),
-    git.output_tail && quoted("Last output", git.output_tail),
-    git.conflicts?.length ? quoted("Conflicts", git.conflicts.join("\n")) : null,
-    !it.git && h("p", { class: "muted" }, "What git shows of it is still pending: nobody on that machine has looked yet."),
+    git.commits?.length ? quoted(`Commits not merged${git.base ? ` into ${git.base}` : ""}`, [...git.commits, ...(git.ahead > git.commits.length ? [`and ${git.ahead - git.commits.length} older ones`] : [])].join("\n")) : null,
+    git.diffstat && quoted("They change", git.diffstat),
+    git.conflicts?.length ? quoted("The merge would conflict in", git.conflicts.join("\n")) : null,
+    git.rescue_apply && quoted("To bring the uncommitted work in", git.rescue_apply),
+    git.not_saved?.length ? quoted(`Not saved${it.worktree ? `, still in ${it.worktree}` : ""}`, git.not_saved.join("\n")) : null,
+    it.decisions.length ? quoted("Decisions", it.decisions.map((one) => one.decision ?? one).join("\n")) : null,
+    it.artifacts.length ? quoted("Artifacts", it.artifacts.map((one) => [one.filename ?? one, one.location, one.description].filter(Boolean).join(": ")).join("\n")) : null,
+    (it.output_tail || git.output_tail) && quoted("Last output", it.output_tail || git.output_tail),
+    git.note && h("p", { class: "muted" }, git.note),
+    it.pending && h("p", { class: "muted" }, "What git shows of it is still pending: nobody on that machine has looked yet."),
   );
 }
 
@@ -175,11 +180,11 @@ function messages(it) {
 /** The form is made once, so that a change of the task does not take away what is being typed. */
 function compose(taskId, written) {
   const text = h("textarea", { id: "message-text", rows: 2, maxlength: 100_000, placeholder: "Write to whoever works on this" });
-  const name = h("input", { id: "message-name", maxlength: 128, value: person(), autocomplete: "name", disabled: state.speaksFor !== "*" });
+  const name = h("input", { id: "message-name", maxlength: 128, value: mayAct() ? person() : state.speaksFor, autocomplete: "name", disabled: !mayAct() });
   const send = async (event) => {
     event.preventDefault();
     if (!text.value.trim()) return;
-    localStorage.setItem("tenure-name", name.value.trim());
+    if (mayAct()) localStorage.setItem("tenure-name", name.value.trim());
     try {
       await act("message", { project: state.project, task_id: taskId, text: text.value, by: person() });
       text.value = "";
