@@ -49,9 +49,9 @@ def test_verb_takes_no_more_round_trips_than_its_pin(
     trips: list[int] = []
     send = postgres_transaction._send
 
-    def counted(connection: Any, statements: Any) -> Any:
+    def counted(wire: Any, statements: Any) -> Any:
         trips.append(len(statements))
-        return send(connection, statements)
+        return send(wire, statements)
 
     monkeypatch.setattr(postgres_transaction, "_send", counted)
     most, act = PINS[name]

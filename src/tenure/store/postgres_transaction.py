@@ -18,12 +18,9 @@ from tenure.store.store import Memory, Transaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import psycopg
-
     from tenure.core.record import Record
+    from tenure.store.postgres_wire import Answer, Statement, Wire
     from tenure.store.store import Clock, Row
-
-    Statement = tuple[str, Mapping[str, Any] | None]
 
 NOW = "SELECT CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS BIGINT)"
 
@@ -52,7 +49,7 @@ class PostgresTransaction(Transaction):
 
     def __init__(
         self,
-        connection: psycopg.Connection,
+        wire: Wire,
         queries: dict[str, str],
         clock: Clock | None,
         random: Callable[[int], bytes],
@@ -67,7 +64,7 @@ class PostgresTransaction(Transaction):
         self.recovered = []
         self.handed_over = 0
         self._settled = 0
-        self._connection = connection
+        self._wire = wire
         self._clock = clock
         self._now_ms: int | None = None
         self._read_ms: int | None = None
@@ -84,7 +81,7 @@ class PostgresTransaction(Transaction):
             if self._clock is not None:
                 self._now_ms = self._clock.wall_ms()
             else:
-                self._now_ms = self._read_ms if self._read_ms is not None else int(self._ask(NOW, None).fetchone()[0])
+                self._now_ms = self._read_ms if self._read_ms is not None else int(self._ask(NOW, None).value())
         return self._now_ms
 
     def ahead(self, query: str, **values: Any) -> None:
@@ -113,17 +110,14 @@ class PostgresTransaction(Transaction):
         known = self._recall(query, values)
         if known is not None:
             return known[0] if known else None
-        cursor = self._ask(self._queries[query], values)
-        row = cursor.fetchone()
-        return None if row is None else dict(zip(_names(cursor), row, strict=True))
+        rows = self._ask(self._queries[query], values).rows()
+        return rows[0] if rows else None
 
     def all(self, query: str, **values: Any) -> list[Row]:
         known = self._recall(query, values)
         if known is not None:
             return known
-        cursor = self._ask(self._queries[query], values)
-        names = _names(cursor)
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        return self._ask(self._queries[query], values).rows()
 
     def do(self, query: str, **values: Any) -> int:
         self.wrote = True
@@ -132,8 +126,7 @@ class PostgresTransaction(Transaction):
         if query in DEFERRED or query in EXPECTING_ONE:
             self._pending.append((self._queries[query], values))
             return 1
-        count: int = self._ask(self._queries[query], values).rowcount
-        return count
+        return self._ask(self._queries[query], values).count
 
     def put(self, query: str, record: Record) -> int:
         return self.do(query, **record.as_dict())
@@ -149,23 +142,21 @@ class PostgresTransaction(Transaction):
     def finish(self, *last: Statement) -> None:
         """Send what waits, and what ends the transaction, in one round trip."""
         pending, self._pending = [*self._pending, *last], []
-        _send(self._connection, pending)
+        _send(self._wire, pending)
 
-    def _ask(self, text: str, values: Mapping[str, Any] | None) -> Any:
+    def _ask(self, text: str, values: Mapping[str, Any] | None) -> Answer:
         """Send what waits and one statement more, and give its answer."""
         announced, self._announced = self._announced, {}
         pending, self._pending = [*self._pending, (text, values), *announced.values()], []
         timed = self._now_ms is None and self._clock is None and text != NOW
         if timed:
             pending.append((NOW, None))
-        cursors = _send(self._connection, pending)
+        answers = _send(self._wire, pending)
         if timed:
-            self._read_ms = int(cursors.pop().fetchone()[0])
+            self._read_ms = int(answers.pop().value())
         for key in reversed(announced):
-            cursor = cursors.pop()
-            names = _names(cursor)
-            self._known[key] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        return cursors[-1]
+            self._known[key] = answers.pop().rows()
+        return answers[-1]
 
 
 def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -173,12 +164,6 @@ def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
     return (query, *(item for item in values.items() if item[0] != "now_ms"))
 
 
-def _send(connection: psycopg.Connection, statements: list[Statement]) -> list[Any]:
-    if len(statements) == 1:
-        return [connection.execute(*statements[0])]
-    with connection.pipeline():
-        return [connection.execute(*statement) for statement in statements]
-
-
-def _names(cursor: Any) -> list[str]:
-    return [column.name for column in cursor.description]
+def _send(wire: Wire, statements: list[Statement]) -> list[Answer]:
+    """One round trip."""
+    return wire.exchange(statements)
