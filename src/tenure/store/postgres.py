@@ -132,7 +132,8 @@ class PostgresStore(Store):
         connection = self.connect()
         connection.adapters.register_dumper(int, Int8Dumper)
         connection.adapters.register_loader("numeric", _Number)
-        connection.prepare_threshold = 2
+        # Statements are prepared in postgres_wire.py; psycopg would deallocate those too after each ROLLBACK.
+        connection.prepare_threshold = None
         self._connection = connection
         self._wire = Wire(connection)
         # A session is a connection: what an older one committed is known by its own row.

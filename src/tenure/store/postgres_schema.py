@@ -38,6 +38,8 @@ LOCKING = {
     "unended_of_agent": _LEASE,
     "foreign_task": " FOR NO KEY UPDATE",
     "upstream": " FOR SHARE",
+    "task_of_lease": _TASK,
+    "unended_with_lease": _LEASE,
 }
 
 
