@@ -43,7 +43,7 @@ def test_restore_of_a_base_backup_issues_no_token_twice(cluster: Cluster) -> Non
     store = ProbedPostgres(cluster.url(database))
     add(store, "T1")
     before = issue(store)
-    restored = cluster.standby(**QUICK)
+    restored = cluster.standby(None, **QUICK)
     # Nobody has heard of these in the backup.
     lost = issue(store)
     held = ok(claims.claim(store, task_id="T1", agent_id="A1")).lease
