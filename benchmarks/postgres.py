@@ -9,13 +9,13 @@ One server, made for this, with the settings a server has that nobody has tuned:
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tenure.core.errors import Refused
@@ -23,6 +23,9 @@ from tenure.engine import claims, endings, tasks, touch
 from tenure.store.postgres import PostgresStore
 from tests.postgres.cluster import Cluster
 
+# How often each queue is measured, in turns with the others: a busy machine is so for all of them.
+TURNS = 7
+WORKERS = 8
 BARE = """
 UPDATE bare SET state = 1 WHERE id = (
     SELECT id FROM bare WHERE state = 0 ORDER BY rank LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id;
@@ -106,14 +109,81 @@ def hot_ratio(cluster: Cluster, database: str, store: PostgresStore, beats: int)
     return float(hot) / float(updated)
 
 
-def others(python: str, cluster: Cluster, cycles: int) -> dict[str, float]:
-    found = {}
-    script = str(Path(__file__).with_name("postgres_others.py"))
-    for name in ("pgqueuer", "procrastinate"):
-        url = cluster.url(cluster.new_database())
-        done = subprocess.run([python, script, name, url, str(cycles)], check=True, capture_output=True, text=True)
-        found[name] = json.loads(done.stdout.splitlines()[-1])["cycles_per_s"]
-    return found
+class Other:
+    """Another queue, in a process of its own, that does cycles when it is told to."""
+
+    def __init__(self, python: str, name: str, url: str, workers: int) -> None:
+        script = str(Path(__file__).with_name("postgres_others.py"))
+        self._process = subprocess.Popen(
+            [python, script, name, url, str(workers)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def rate(self, count: int) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(count, file=self._process.stdin, flush=True)
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+class Own:
+    """This engine's cycle, each worker a thread with a connection of its own."""
+
+    def __init__(self, store: PostgresStore, workers: int) -> None:
+        self._stores = [store.clone() for _ in range(workers)]
+        self._done = 0
+
+    def rate(self, count: int) -> float:
+        each = max(1, count // len(self._stores))
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(len(self._stores)) as pool:
+            list(pool.map(lambda number: self._work(number, each), range(len(self._stores))))
+        taken_s = time.perf_counter() - begun
+        self._done += each
+        return each * len(self._stores) / taken_s
+
+    def _work(self, number: int, count: int) -> None:
+        store, agent_id = self._stores[number], f"cycle{number}"
+        for turn in range(self._done, self._done + count):
+            must(tasks.add_task(store, task_id=f"C{number}-{turn}", title="A task", priority="critical"))
+            while isinstance(given := claims.claim_next(store, agent_id=agent_id), Refused):
+                # Another worker has taken it, and left its own to this one a moment later.
+                assert given.code == "nothing_ready", given
+            must(endings.complete(store, lease_id=given.lease.lease_id))
+
+    def close(self) -> None:
+        for store in self._stores:
+            store.close()
+
+
+def cycles(cluster: Cluster, python: str | None, workers: int, count: int) -> None:
+    """The full cycle, by this engine and the others in turns, each on a database of its own that is empty."""
+    store = PostgresStore(cluster.url(cluster.new_database()))
+    # A server's runner tells the other nodes itself, many commits at a time.
+    store.announces = False
+    queues: dict[str, Own | Other] = {"tenure": Own(store, workers)}
+    for name in ("pgqueuer", "procrastinate") if python is not None else ():
+        queues[name] = Other(str(python), name, cluster.url(cluster.new_database()), workers)
+    rates: dict[str, list[float]] = {name: [] for name in queues}
+    for queue in queues.values():
+        queue.rate(40 * workers)
+    for turn in range(TURNS):
+        # Not always in the same order.
+        for name in sorted(queues, reverse=bool(turn % 2)):
+            rates[name].append(queues[name].rate(count))
+    for name, found in rates.items():
+        low, high = min(found), max(found)
+        label = f"full cycle, {workers} at once, {name}"
+        print(f"{label:<36}{statistics.median(found):7.0f} /s   from {low:.0f} to {high:.0f}")
+    for queue in queues.values():
+        queue.close()
+    store.close()
 
 
 def main(arguments: list[str]) -> None:
@@ -150,16 +220,8 @@ def measure(cluster: Cluster, part: int, python: str | None) -> None:
     batched = 100 * rate(lambda n: claims.offer(store, agent_id="batch", max_tasks=100), 30 // part)
     print(f"claims in batches of 100           {batched:8.0f} /s")
 
-    def cycle(number: int) -> object:
-        must(tasks.add_task(store, task_id=f"C{number}", title="A task", priority="critical"))
-        given = claims.claim_next(store, agent_id="cycle")
-        assert isinstance(given, claims.Grant)
-        return endings.complete(store, lease_id=given.lease.lease_id)
-
-    print(f"full cycle: add, claim, complete   {rate(cycle, 600 // part):8.0f} /s")
-    if python is not None:
-        for name, found in others(python, cluster, 600 // part).items():
-            print(f"full cycle, {name:<22} {found:8.0f} /s")
+    for workers in (1, WORKERS):
+        cycles(cluster, python, workers, 600 // part)
     print(f"heartbeats that are HOT updates    {hot_ratio(cluster, database, store, 2_000 // part):8.3f}")
     few_ms, many_ms = claim_costs_ms(cluster, 1_000, 1_000_000 // part)
     print(f"claim at 1,000 queued              {few_ms:8.2f} ms")

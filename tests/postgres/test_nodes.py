@@ -15,7 +15,7 @@ import pytest
 
 from tenure.engine import claims, recovery, tasks, touch
 from tenure.store.postgres import PostgresStore
-from tenure.store.postgres_runner import PostgresRunner
+from tenure.store.postgres_runner import LOOK_EVERY_S, PostgresRunner
 from tests.http.serving import TENURE, Api, must
 from tests.http.test_lease import polls
 from tests.postgres.fleet import Nodes, soak
@@ -60,7 +60,8 @@ def test_poll_on_one_node_wakes_for_work_added_through_another(nodes: Nodes) -> 
             added = time.monotonic()
             waiting.join(30)
             delays.append(answered[0] - added)
-        # A machine that runs much else is slow; what was woken by a notice and not by chance is so at its best.
+        # A machine that runs much else is slow; what is woken by a notice shows how quick it is at its best. That it
+        # is a notice and nothing else that wakes is the runner's test below.
         assert min(delays) < WAKES_WITHIN_S, delays
         assert max(delays) < 10, delays
 
@@ -147,6 +148,46 @@ def test_runner_without_its_listener_goes_on_looking() -> None:
         add(other, "T1")
         assert told.wait(30)
         other.close()
+    finally:
+        runner.close()
+        store.close()
+
+
+def test_runner_is_told_by_a_notice_of_another_node_and_by_nothing_else() -> None:
+    store = PostgresStore(empty_url())
+    told = threading.Event()
+    here = PostgresRunner(store, written_elsewhere=told.set)
+    there = PostgresRunner(store)
+    try:
+        # It looks once when it begins to listen.
+        assert told.wait(30)
+        told.clear()
+        # Neither time nor its own writes are news.
+        here.write(lambda tx: tasks.add_task.body(tx, title="t")).result(30)
+        assert not told.wait(LOOK_EVERY_S * 6)
+        there.write(lambda tx: tasks.add_task.body(tx, title="t")).result(30)
+        assert told.wait(10)
+    finally:
+        here.close()
+        there.close()
+        store.close()
+
+
+def test_runner_has_its_connections_before_the_first_verb() -> None:
+    store = PostgresStore(empty_url())
+    runner = PostgresRunner(store, connections=3, readers=1)
+    try:
+        give_up_at = time.monotonic() + 30
+        with psycopg.connect(store.url, autocommit=True) as admin:
+            while True:
+                row = admin.execute(
+                    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure'"
+                    " AND datname = current_database()"
+                ).fetchone()
+                # Those of the pool, and the store's own.
+                if row is not None and row[0] >= 5:
+                    break
+                assert time.monotonic() < give_up_at, row
     finally:
         runner.close()
         store.close()

@@ -17,9 +17,12 @@ from tenure.engine import (
     boards,
     claims,
     dependencies,
+    design,
     endings,
+    handoffs,
     notes,
     observe,
+    projects,
     receipts,
     recovery,
     tasks,
@@ -448,3 +451,43 @@ def test_act_that_two_servers_read_at_once_is_applied_once(connect: Connect) -> 
     assert judging.let_go().acted.action == "block"
     assert aside.wait().acted is None
     assert one.connection.execute("SELECT reversions FROM board_cards").fetchone() == (1,)
+
+
+# -- what every node's monitors do ------------------------------------------------------------------------------------
+
+
+def test_begin_a_design_on_two_nodes_at_once_makes_one_run(connect: Connect) -> None:
+    one, other = connect(), connect()
+    ok(projects.configure(one, document={"design": {"command": "designer"}}))
+    ok(tasks.add_task(one, task_id="D1", title="Design", assigned_to="Marcus", kind="design"))
+    begun: list[Any] = []
+
+    def beside(tx: Any) -> Any:
+        run = design.begin(tx)
+        # Before the first has committed: the other passes over what is being begun.
+        begun.append(other.run(design.begin))
+        return run
+
+    first = one.run(beside)
+    assert first is not None
+    assert first.attempt == 1
+    assert begun == [None]
+    assert other.run(design.begin) is None, "and afterwards it finds it begun"
+
+
+def test_attach_facts_to_one_handoff_at_once_loses_none(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "T1")
+    lease = take(one, "A1", "T1", "cli")
+    ok(endings.release(one, lease_id=lease.lease_id, message="Over to you."))
+    handoff = ok(observe.show_task(one, task_id="T1")).handoffs[0]
+
+    # The body takes facts as their check leaves them: as text.
+    gate = Gate(one, body(handoffs.attach_facts, handoff_id=handoff.handoff_id, facts='{"output_tail": "one"}'))
+    aside = Aside(lambda: handoffs.attach_facts(other, handoff_id=handoff.handoff_id, facts={"exited": "two"}))
+    await_blocked(one.url)
+    ok(gate.let_go())
+    ok(aside.wait())
+    git = ok(handoffs.handoffs_named(one, handoff_ids=[handoff.handoff_id]))[0].handoff.git or ""
+    assert "one" in git
+    assert "two" in git

@@ -15,13 +15,13 @@ from tests.support import add, join, ok, take
 Act = Callable[[ProbedPostgres, str], Any]
 
 PINS: dict[str, tuple[int, Act]] = {
-    "claim_next": (3, lambda s, lease: claims.claim_next(s, agent_id="A2")),
+    "claim_next": (2, lambda s, lease: claims.claim_next(s, agent_id="A2")),
     "offer": (2, lambda s, lease: claims.offer(s, agent_id="A2")),
-    "claim": (8, lambda s, lease: claims.claim(s, task_id="F003", agent_id="A2")),
-    "complete": (5, lambda s, lease: endings.complete(s, lease_id=lease)),
-    "heartbeat": (3, lambda s, lease: liveness.renew(s, lease_id=lease)),
-    "touch": (3, lambda s, lease: touch.touch(s, agent_id="A1")),
-    "add_task": (4, lambda s, lease: tasks.add_task(s, task_id="NEW", title="t")),
+    "claim": (7, lambda s, lease: claims.claim(s, task_id="F003", agent_id="A2")),
+    "complete": (2, lambda s, lease: endings.complete(s, lease_id=lease)),
+    "heartbeat": (2, lambda s, lease: liveness.renew(s, lease_id=lease)),
+    "touch": (2, lambda s, lease: touch.touch(s, agent_id="A1")),
+    "add_task": (2, lambda s, lease: tasks.add_task(s, task_id="NEW", title="t")),
     "advance": (4, lambda s, lease: recovery.advance(s)),
 }
 
@@ -49,9 +49,9 @@ def test_verb_takes_no_more_round_trips_than_its_pin(
     trips: list[int] = []
     send = postgres_transaction._send
 
-    def counted(connection: Any, statements: Any) -> Any:
+    def counted(wire: Any, statements: Any) -> Any:
         trips.append(len(statements))
-        return send(connection, statements)
+        return send(wire, statements)
 
     monkeypatch.setattr(postgres_transaction, "_send", counted)
     most, act = PINS[name]

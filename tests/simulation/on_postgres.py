@@ -132,12 +132,12 @@ class Fate:
         self.dead = False
         self.committed = False
 
-    def send(self, connection: Any, statements: Any) -> Any:
+    def send(self, wire: Any, statements: Any) -> Any:
         self.count += 1
         self.dead = self.dead or self.count == self._dies_before
         if self.dead:
             raise Killed
-        answers = self._send(connection, statements)
+        answers = self._send(wire, statements)
         if statements[-1][0] == "COMMIT":
             self.committed = True
             if not self._dies_before:

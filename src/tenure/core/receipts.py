@@ -323,7 +323,12 @@ def fill(
 
 def _first_said(*values: object) -> Any:
     """The first value that says something, or else the last one. An object is copied, lest the sentinel be shared."""
-    found = next((value for value in values if said(value)), values[-1])
+    found = values[-1]
+    for value in values:
+        # Most are absent, of each receipt's many fields.
+        if value is not None and said(value):
+            found = value
+            break
     return dict(found) if isinstance(found, dict) else found
 
 

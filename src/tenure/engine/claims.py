@@ -196,8 +196,8 @@ def accept(
         return refuse("already_accepted", f"Lease {held.lease.lease_id} is accepted.", lease_id=held.lease.lease_id)
     settings = holding.settings_of(tx, held.task)
     task = ledger.accept(tx, held.task, held.lease, settings=settings)
-    lease = take_up(tx, task, held.lease)
-    return _answer(tx, lease, resumed=False)
+    task, lease = take_up(tx, task, held.lease)
+    return _answer(tx, lease, resumed=False, task=task)
 
 
 @query(agent_id=inputs.ident)
@@ -208,7 +208,7 @@ def leases_of(tx: Transaction, *, agent_id: str) -> tuple[Lease, ...] | Refused:
     return tuple(lease for lease in load.unended_of_agent(tx, agent_id) if live(lease, tx.now_ms))
 
 
-def take_up(tx: Transaction, task: Task, lease: Lease) -> Lease:
+def take_up(tx: Transaction, task: Task, lease: Lease) -> tuple[Task, Lease]:
     """Write an acceptance: lease active, task in progress. `task` carries the accepted receipt's head."""
     accepted = lease.replace(state="active", accepted_at_ms=tx.now_ms)
     # Under a fixed TTL the offer's time goes on; where any call counts, accepting is one.
@@ -217,9 +217,11 @@ def take_up(tx: Transaction, task: Task, lease: Lease) -> Lease:
     assert changed == 1, f"offer {lease.lease_id} changed under its own transaction"
     if accepted.wake_at_ms < lease.wake_at_ms:
         change.set_timer(tx, "lease", accepted.lease_id, accepted.wake_at_ms)
-    _take(tx, task, accepted, unended=len(load.unended_of_task(tx, task.key)))
+    # Of a task with one slot there is this lease and no other.
+    unended = len(load.unended_of_task(tx, task.key)) if task.slots > 1 else 1
+    task = _take(tx, task, accepted, unended=unended)
     change.record(tx, "accepted", lease=accepted, token=accepted.token)
-    return accepted
+    return task, accepted
 
 
 def refusal_to_give(

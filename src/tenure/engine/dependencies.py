@@ -84,8 +84,6 @@ def connect(tx: Transaction, task: Task, after: Sequence[str], *, allow_missing:
             unmet += not found or found[0]["status"] != "done"
     if unmet:
         tx.do("count_unmet", task_key=task.key, by=unmet)
-    if not after:
-        tx.ahead("task_by_key", key=task.key)
     resolved = tx.do("resolve_missing", task_id=task.task_id, project_id=task.project_id, key=task.key)
     # Only a task that others already wait for can close a cycle, so adding a long chain in order walks nothing.
     if resolved or (after and tx.one("dependants_of", task_key=task.key)):

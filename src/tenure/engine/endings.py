@@ -184,7 +184,7 @@ def complete(
         return holding.not_accepted(held.lease)
     body = receipts.complete_body(held.task.task_id, source=held.lease.agent_id, **outcome)
     settings = holding.settings_of(tx, held.task)
-    appended = ledger.append(tx, held.task, body, settings=settings, lease=held.lease)
+    appended = ledger.append(tx, held.task, body, settings=settings, lease=held.lease, numbered=False)
     if isinstance(appended, Refused):
         return appended
     return finish(tx, appended[0], held.lease, settings, message=message)
@@ -200,7 +200,7 @@ def _complete_by_force(tx: Transaction, caller: CallerArgs, outcome: dict[str, s
     task, _ = recovery.recover_due(tx, task)
     settings = holding.settings_of(tx, task)
     body = receipts.complete_body(task.task_id, source=operator, **outcome)
-    appended = ledger.append(tx, task, body, settings=settings, lease=None)
+    appended = ledger.append(tx, task, body, settings=settings, lease=None, numbered=False)
     if isinstance(appended, Refused):
         return appended
     return finish(tx, appended[0], None, settings, message=outcome["message"], by=operator)

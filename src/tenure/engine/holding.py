@@ -84,12 +84,10 @@ def _task_and_agent(tx: Transaction, caller: Caller) -> tuple[Task | Refused, st
         return load.task_named(tx, caller.task_id, caller.project_id), caller.agent_id or _agent_of(tx, caller)
     if caller.lease_id is None:
         return inputs.bad("task_id", "or lease_id is needed"), None
+    tx.ahead_of_lease(caller.lease_id)
     lease = load.lease_by_id(tx, caller.lease_id)
     if lease is None:
         return refuse("lease_not_found", f"There is no lease {caller.lease_id}.", lease_id=caller.lease_id), None
-    tx.ahead("agent_named", agent_id=caller.agent_id or lease.agent_id)
-    tx.ahead("unended_of_task", task_key=lease.task_key)
-    tx.ahead("settings_of", project_id=lease.project_id)
     return load.task_by_key(tx, lease.task_key), caller.agent_id or lease.agent_id
 
 

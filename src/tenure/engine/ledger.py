@@ -34,9 +34,18 @@ class Submitted(Record):
 
 
 def append(
-    tx: Transaction, task: Task, body: Mapping[str, Any], *, settings: Settings, lease: Lease | None
+    tx: Transaction,
+    task: Task,
+    body: Mapping[str, Any],
+    *,
+    settings: Settings,
+    lease: Lease | None,
+    numbered: bool = True,
 ) -> tuple[Task, Receipt] | Refused:
-    """Fill, check and append one receipt. The caller saves the returned task, which carries the new head."""
+    """Fill, check and append one receipt. The caller saves the returned task, which carries the new head.
+
+    A caller that has no use for the receipt's `seq` does not wait for it: not `numbered`, it is 0.
+    """
     filled = receipts.fill(
         body,
         receipt_id=ulid(tx.now_ms, tx.random(10)),
@@ -72,15 +81,20 @@ def append(
         "prev_hash": prev_hash,
         "hash": receipts.chain_hash(prev_hash, text),
     }
-    added = tx.one("add_receipt", **row, content_key=receipts.content_key(filled))
-    assert added is not None
-    receipt = Receipt(seq=added["seq"], **row)
+    seq, content_key = 0, receipts.content_key(filled)
+    if numbered:
+        added = tx.one("add_receipt", **row, content_key=content_key)
+        assert added is not None
+        seq = added["seq"]
+    else:
+        tx.do("record_receipt", **row, content_key=content_key)
+    receipt = Receipt(seq=seq, **row)
     return task.replace(receipt_count=receipt.position, receipt_hash=receipt.hash), receipt
 
 
 def owe(tx: Transaction, task: Task, body: Mapping[str, Any], *, settings: Settings, lease: Lease | None) -> Task:
     """Append a receipt of the engine's own making, which is valid by construction."""
-    appended = append(tx, task, body, settings=settings, lease=lease)
+    appended = append(tx, task, body, settings=settings, lease=lease, numbered=False)
     assert not isinstance(appended, Refused), appended
     return appended[0]
 

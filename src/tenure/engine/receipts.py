@@ -135,8 +135,8 @@ def _accepted(
     appended = ledger.append(tx, task, body, settings=settings, lease=lease)
     if isinstance(appended, Refused):
         return appended
-    taken = claims.take_up(tx, ledger.opened(appended[0], lease), lease)
-    return Submitted(receipt=appended[1], task=load.task_by_key(tx, task.key), lease=taken)
+    task, taken = claims.take_up(tx, ledger.opened(appended[0], lease), lease)
+    return Submitted(receipt=appended[1], task=task, lease=taken)
 
 
 def _progress(

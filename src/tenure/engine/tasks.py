@@ -119,15 +119,14 @@ def add_tasks(
 def _add_all(
     tx: Transaction, project_id: str, tasks: Sequence[Mapping[str, Any]], allow_missing: bool
 ) -> tuple[Task, ...] | Refused:
-    if len(tasks) == 1:
-        _add_ahead(tx, project_id, tasks[0])
-    settings = load.settings_for(tx, project_id)
-    if isinstance(settings, Refused):
-        return settings
     # New edges are added one request after the other; names beside each other, but not beside edges that may need them.
     tx.lock(
         "edges" if allow_missing or any(fields.get("after") for fields in tasks) else "names", project_id=project_id
     )
+    new_id = _add_ahead(tx, project_id, tasks[0]) if len(tasks) == 1 else None
+    settings = load.settings_for(tx, project_id)
+    if isinstance(settings, Refused):
+        return settings
     added: list[Task] = []
     edges: list[tuple[Task, Sequence[str]]] = []
     for fields in tasks:
@@ -137,7 +136,7 @@ def _add_all(
                 return known
             added.append(known)
             continue
-        task = _add(tx, project_id, fields, settings)
+        task = _add(tx, project_id, fields, settings, new_id)
         if isinstance(task, Refused):
             return task
         added.append(task)
@@ -146,16 +145,20 @@ def _add_all(
         refused = dependencies.connect(tx, task, after, allow_missing=allow_missing)
         if refused is not None:
             return refused
-    return tuple(load.task_by_key(tx, task.key) if task.key else task for task in added)
+    # The edges were counted in the database.
+    counted = {task.key for task, after in edges if after}
+    return tuple(load.task_by_key(tx, task.key) if task.key in counted else task for task in added)
 
 
-def _add_ahead(tx: Transaction, project_id: str, fields: Mapping[str, Any]) -> None:
-    """What the addition of a task will ask."""
+def _add_ahead(tx: Transaction, project_id: str, fields: Mapping[str, Any]) -> str | None:
+    """Announce what the addition of a task will ask. Answers the name that it will first try."""
+    task_id = fields.get("task_id")
+    if not task_id and not fields.get("dedupe_key"):
+        task_id = _random_id(tx)
     requires = requirement_set(fields.get("requires", ()))
-    tx.ahead("requirement_set", project_id=project_id, requires=requires)
-    if fields.get("task_id"):
-        tx.ahead("tasks_named", task_id=fields["task_id"], project_id=project_id)
-        tx.ahead("grave", task_id=fields["task_id"], project_id=project_id)
+    if task_id:
+        tx.ahead_of_task(task_id, project_id=project_id, requires=requires)
+    return task_id
 
 
 def _known(tx: Transaction, project_id: str, fields: Mapping[str, Any]) -> Task | Refused | None:
@@ -171,9 +174,11 @@ def _known(tx: Transaction, project_id: str, fields: Mapping[str, Any]) -> Task 
     return refuse("dedupe_conflict", f"The dedupe_key {key!r} belongs to {task.task_id}.", task_id=task.task_id)
 
 
-def _add(tx: Transaction, project_id: str, fields: Mapping[str, Any], settings: Settings) -> Task | Refused:
-    task_id = fields.get("task_id") or _new_id(tx, project_id)
-    if tx.all("tasks_named", task_id=task_id, project_id=project_id):
+def _add(
+    tx: Transaction, project_id: str, fields: Mapping[str, Any], settings: Settings, new_id: str | None = None
+) -> Task | Refused:
+    task_id = fields.get("task_id") or _new_id(tx, project_id, new_id)
+    if fields.get("task_id") and tx.all("tasks_named", task_id=task_id, project_id=project_id):
         return refuse("task_exists", f"There is already a task {task_id} in {project_id}.", task_id=task_id)
     requires = requirement_set(fields.get("requires", ()))
     refused = _know_requirements(tx, project_id, requires)
@@ -205,11 +210,16 @@ def _add(tx: Transaction, project_id: str, fields: Mapping[str, Any], settings: 
     return task
 
 
-def _new_id(tx: Transaction, project_id: str) -> str:
-    while True:
-        task_id = short_id("T-", tx.random(8))
-        if not tx.all("tasks_named", task_id=task_id, project_id=project_id):
-            return task_id
+def _new_id(tx: Transaction, project_id: str, first: str | None) -> str:
+    """A name that no task has: the first, if it is not taken."""
+    task_id = first or _random_id(tx)
+    while tx.all("tasks_named", task_id=task_id, project_id=project_id):
+        task_id = _random_id(tx)
+    return task_id
+
+
+def _random_id(tx: Transaction) -> str:
+    return short_id("T-", tx.random(8))
 
 
 def _know_requirements(tx: Transaction, project_id: str, requires: str) -> Refused | None:

@@ -45,6 +45,7 @@ def touch(
     server_id: str | None = None,
 ) -> Touched | Refused:
     """The agent is alive. Extends what it holds, unless only heartbeats do."""
+    tx.ahead("unended_of_agent", agent_id=agent_id)
     agent = known_agent(tx, agent_id, incarnation)
     if isinstance(agent, Refused):
         return agent

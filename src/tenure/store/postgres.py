@@ -27,6 +27,7 @@ from psycopg.types.numeric import Int8Dumper
 from tenure.store import postgres_schema
 from tenure.store.postgres_faults import CONSTRAINTS, CONTENTION, as_fault, is_lost
 from tenure.store.postgres_transaction import NOW, PostgresTransaction
+from tenure.store.postgres_wire import Wire
 from tenure.store.store import Store, Transaction, fault
 
 if TYPE_CHECKING:
@@ -131,8 +132,10 @@ class PostgresStore(Store):
         connection = self.connect()
         connection.adapters.register_dumper(int, Int8Dumper)
         connection.adapters.register_loader("numeric", _Number)
-        connection.prepare_threshold = 2
+        # Statements are prepared in postgres_wire.py; psycopg would deallocate those too after each ROLLBACK.
+        connection.prepare_threshold = None
         self._connection = connection
+        self._wire = Wire(connection)
         # A session is a connection: what an older one committed is known by its own row.
         self._session_id = self.random(12).hex()
         return connection
@@ -155,7 +158,7 @@ class PostgresStore(Store):
 
     def _run_once(self, body: Callable[[Transaction], R]) -> R:
         connection = self._connected()
-        transaction = PostgresTransaction(connection, postgres_schema.deciding(), self.clock, self.random, BEGIN)
+        transaction = PostgresTransaction(self._wire, postgres_schema.deciding(), self.clock, self.random, BEGIN)
         try:
             self._busy = True
             try:
@@ -243,7 +246,7 @@ class PostgresStore(Store):
 
     def _look_once(self, body: Callable[[Transaction], R]) -> R:
         connection = self._connected()
-        transaction = PostgresTransaction(connection, postgres_schema.reading(), self.clock, self.random, BEGIN_LOOK)
+        transaction = PostgresTransaction(self._wire, postgres_schema.reading(), self.clock, self.random, BEGIN_LOOK)
         try:
             answer = body(transaction)
             self.answered_at_ms = transaction.now_ms

@@ -34,7 +34,14 @@ CONTENTION = (errors.SerializationFailure, errors.DeadlockDetected)
 # A row that two made at once, or one that is gone: run again, the verb finds the other's work and says so.
 CONSTRAINTS = (errors.UniqueViolation, errors.ForeignKeyViolation, errors.ExclusionViolation)
 # The server that was asked does not serve (any more); another of the address's hosts may.
-GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.ReadOnlySqlTransaction)
+GONE = (
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+    errors.ReadOnlySqlTransaction,
+    # Someone between us and the server gave this connection another session, without what was prepared in ours.
+    errors.InvalidSqlStatementName,
+)
 
 
 def as_fault(error: psycopg.Error, where: str) -> StoreFault | None:

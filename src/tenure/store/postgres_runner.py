@@ -132,11 +132,14 @@ class PostgresRunner:
 
     def _work(self, waiting: queue.Queue[Job | None], writes: bool) -> None:
         own: PostgresStore | None = None
+        # Connected before anyone waits: a connection takes longer to make than a verb to run. Where there is nobody to
+        # connect to yet, the first verb tries, and hears it.
+        with contextlib.suppress(StoreFault, psycopg.Error):
+            own = self._connected()
         while (job := waiting.get()) is not None:
             try:
                 if own is None:
-                    own = self._store.clone()
-                    own.announces = False
+                    own = self._connected()
                 job.outcome = self._outcome(own.run if writes else own.look, own, job)
             except StoreFault as failed:
                 job.outcome = Outcome(answer=failed.refusal, at_ms=self._store.answered_at_ms)
@@ -151,6 +154,11 @@ class PostgresRunner:
             self._deliver([job])
         if own is not None:
             own.close()
+
+    def _connected(self) -> PostgresStore:
+        own = self._store.clone()
+        own.announces = False
+        return own
 
     @staticmethod
     def _outcome(perform: Callable[[Callable[[Transaction], Any]], Any], own: PostgresStore, job: Job) -> Outcome:

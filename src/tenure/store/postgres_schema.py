@@ -26,7 +26,7 @@ DIRECTORY = os.path.join(queries.HERE, "postgres")
 # Any constant of ours: who migrates, or lifts the numbers, holds this lock.
 MIGRATION_LOCK = 0x54454E55
 
-_TASK, _LEASE = " FOR NO KEY UPDATE OF t", " FOR NO KEY UPDATE OF l"
+_TASK, _LEASE, _CARD = (f" FOR NO KEY UPDATE OF {alias}" for alias in ("t", "l", "c"))
 # What a write transaction adds to a read, because it decides on the row: a query of the same name, with a lock. NO KEY:
 # the rows of others may go on referring to a locked one.
 LOCKING = {
@@ -38,6 +38,15 @@ LOCKING = {
     "unended_of_agent": _LEASE,
     "foreign_task": " FOR NO KEY UPDATE",
     "upstream": " FOR SHARE",
+    # The runs of designs: each is begun by one node.
+    "next_internal": _TASK + " SKIP LOCKED",
+    "handoff_by_id": " FOR NO KEY UPDATE OF h",
+    "board": " FOR NO KEY UPDATE OF b",
+    "board_card": _CARD,
+    "board_card_of_task": _CARD,
+    "board_card_named": _CARD,
+    "task_of_lease": _TASK,
+    "unended_with_lease": _LEASE,
 }
 
 

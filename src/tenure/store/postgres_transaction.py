@@ -18,12 +18,9 @@ from tenure.store.store import Memory, Transaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import psycopg
-
     from tenure.core.record import Record
+    from tenure.store.postgres_wire import Answer, Statement, Wire
     from tenure.store.store import Clock, Row
-
-    Statement = tuple[str, Mapping[str, Any] | None]
 
 NOW = "SELECT CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS BIGINT)"
 
@@ -32,11 +29,32 @@ _DEFERRED = """
     add_event add_handoff add_lease add_link add_message add_project add_requirement_set add_seal bury close_handoffs
     count count_unmet delete_task drop_timer edit_task end_link end_links forget_requirement_sets gate_advance
     lock_dependants lose_lease mark_read move_lease promote pulse_link pulse_server rearm_lease remember remove_edge
-    reserve_task return_lease save_agent save_foreign_task save_progress save_task see_agent set_meta
+    record_receipt reserve_task return_lease save_agent save_foreign_task save_progress save_task see_agent set_meta
     set_project_settings set_timer start_server told_lost uncount_recovery withdraw_handoff
 """
 DEFERRED = frozenset(_DEFERRED.split())
 
+
+# What is read with a lease, in the same round trip, because a holder's verb asks for it next; see `ahead_of_lease`.
+OF_LEASE = ("task_of_lease", "unended_with_lease", "agent_of_lease", "settings_of_lease")
+# Columns that say whether a task has any of something, and the queries that need not be asked where it has none.
+NONE_OF = {
+    "read_up_to": "has_thread",
+    "thread": "has_thread",
+    "open_handoffs": "has_handoffs",
+    "close_handoffs": "has_handoffs",
+    "unlock_dependants": "has_dependants",
+}
+HINTS = frozenset(NONE_OF.values())
+# The writes after which that may not be so any more.
+MAKES = {
+    "add_message": "has_thread",
+    "add_handoff": "has_handoffs",
+    "add_edge": "has_dependants",
+    "resolve_missing": "has_dependants",
+}
+# A statement that changes nothing begins with one of these.
+READS = ("SELECT", "BEGIN", "WITH held AS MATERIALIZED")
 
 # Writes that must change one row: the database itself checks that, so that nobody waits for the count.
 EXPECTING_ONE = ("extend_lease", "end_lease", "accept_lease")
@@ -52,7 +70,7 @@ class PostgresTransaction(Transaction):
 
     def __init__(
         self,
-        connection: psycopg.Connection,
+        wire: Wire,
         queries: dict[str, str],
         clock: Clock | None,
         random: Callable[[int], bytes],
@@ -67,7 +85,7 @@ class PostgresTransaction(Transaction):
         self.recovered = []
         self.handed_over = 0
         self._settled = 0
-        self._connection = connection
+        self._wire = wire
         self._clock = clock
         self._now_ms: int | None = None
         self._read_ms: int | None = None
@@ -76,6 +94,13 @@ class PostgresTransaction(Transaction):
         # Reads that were announced: those not sent yet, and the rows of those that were.
         self._announced: dict[tuple[Any, ...], Statement] = {}
         self._known: dict[tuple[Any, ...], list[Row]] = {}
+        # Of a task that is about to be added: its key, and its name if no edge waits for that.
+        self._new_key: int | None = None
+        self._nobody_waits_for: str | None = None
+        # The task of the lease that was asked for by its id.
+        self._task_row: Row | None = None
+        # Tasks that are known to have none of something.
+        self._without: dict[str, set[int]] = {hint: set() for hint in HINTS}
 
     @property
     def now_ms(self) -> int:  # type: ignore[override]
@@ -84,12 +109,14 @@ class PostgresTransaction(Transaction):
             if self._clock is not None:
                 self._now_ms = self._clock.wall_ms()
             else:
-                self._now_ms = self._read_ms if self._read_ms is not None else int(self._ask(NOW, None).fetchone()[0])
+                self._now_ms = self._read_ms if self._read_ms is not None else int(self._ask(NOW, None).value())
         return self._now_ms
 
     def ahead(self, query: str, **values: Any) -> None:
-        text = self._queries[query]
         key = _key(query, values)
+        if key in self._known or self._nothing(query, values):
+            return
+        text = self._queries[query]
         if "now_ms" in values:
             if self._clock is not None or self._now_ms is not None:
                 values["now_ms"] = self.now_ms
@@ -97,43 +124,106 @@ class PostgresTransaction(Transaction):
                 text = text.replace("%(now_ms)s", f"({NOW})")
         self._announced[key] = (text, values)
 
+    def ahead_of_lease(self, lease_id: str) -> None:
+        for name in OF_LEASE:
+            self._announced[name,] = (self._queries[name], {"lease_id": lease_id})
+
+    def ahead_of_task(self, task_id: str, *, project_id: str, requires: str) -> None:
+        values = {"task_id": task_id, "project_id": project_id, "requires": requires}
+        self._announced["about_new_task",] = (self._queries["about_new_task"], values)
+
     def forget_ahead(self) -> None:
         self._announced.clear()
         self._known.clear()
+        self._new_key = self._nobody_waits_for = None
+        for tasks in self._without.values():
+            tasks.clear()
+
+    def _nothing(self, query: str, values: Mapping[str, Any]) -> bool:
+        """Whether an earlier row said that this read finds nothing."""
+        return query in NONE_OF and values["task_key"] in self._without[NONE_OF[query]]
 
     def _recall(self, query: str, values: Mapping[str, Any]) -> list[Row] | None:
         """The rows of a read that travelled ahead."""
+        if self._nothing(query, values):
+            return []
         if not self._announced and not self._known:
             return None
         key = _key(query, values)
         self._announced.pop(key, None)
         return self._known.pop(key, None)
 
+    def _file_new(self, values: Mapping[str, Any], row: Row) -> None:
+        """Keep what one row tells of a task that is about to be added under the names by which it will be asked for."""
+        named = {"task_id": values["task_id"], "project_id": values["project_id"]}
+        wanted = {"project_id": values["project_id"], "requires": values["requires"]}
+        if not row["named"]:
+            self._known[_key("tasks_named", named)] = []
+        if row["known_set"]:
+            self._known[_key("requirement_set", wanted)] = [{"requires": values["requires"]}]
+        self._known[_key("grave", named)] = [{"last_token": row["last_token"]}]
+        self._nobody_waits_for = None if row["waited_for"] else values["task_id"]
+        self._new_key = row["key"]
+
+    def _file(self, name: str, rows: list[Row]) -> None:
+        """Keep what came with a lease under the names by which it will be asked for."""
+        if name == "task_of_lease":
+            self._task_row = rows[0] if rows else None
+        task = self._task_row
+        if task is None or not (rows or name == "unended_with_lease"):
+            return
+        if name == "task_of_lease":
+            self._known[_key("task_by_key", {"key": task["key"]})] = self._heed(rows)
+        elif name == "unended_with_lease":
+            self._known[_key("unended_of_task", {"task_key": task["key"]})] = rows
+        elif name == "agent_of_lease":
+            self._known[_key("agent_named", {"agent_id": rows[0]["agent_id"]})] = rows
+        else:
+            self._known[_key("settings_of", {"project_id": task["project_id"]})] = rows
+
+    def _heed(self, rows: list[Row]) -> list[Row]:
+        """Take the hints out of a task's row: they are ours, and not the task's."""
+        for row in rows:
+            for hint in HINTS & row.keys():
+                if not row.pop(hint):
+                    self._without[hint].add(row["key"])
+        return rows
+
     def one(self, query: str, **values: Any) -> Row | None:
+        if query == "add_task":
+            key, self._new_key = self._new_key, None
+            if key is not None:
+                self.wrote = True
+                self._pending.append((self._queries["add_task_keyed"], {**values, "key": key}))
+                return {"key": key}
         known = self._recall(query, values)
         if known is not None:
             return known[0] if known else None
-        cursor = self._ask(self._queries[query], values)
-        row = cursor.fetchone()
-        return None if row is None else dict(zip(_names(cursor), row, strict=True))
+        rows = self._ask(self._queries[query], values).rows()
+        if query == "best":
+            self._heed(rows)
+        return rows[0] if rows else None
 
     def all(self, query: str, **values: Any) -> list[Row]:
         known = self._recall(query, values)
         if known is not None:
             return known
-        cursor = self._ask(self._queries[query], values)
-        names = _names(cursor)
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        return self._ask(self._queries[query], values).rows()
 
     def do(self, query: str, **values: Any) -> int:
         self.wrote = True
         if query in self.memory.forgets:
             self.memory.forget(self.memory.forgets[query], values)
+        if query in MAKES:
+            self._without[MAKES[query]].clear()
+        if query == "resolve_missing" and values["task_id"] == self._nobody_waits_for:
+            return 0
+        if self._nothing(query, values):
+            return 0
         if query in DEFERRED or query in EXPECTING_ONE:
             self._pending.append((self._queries[query], values))
             return 1
-        count: int = self._ask(self._queries[query], values).rowcount
-        return count
+        return self._ask(self._queries[query], values).count
 
     def put(self, query: str, record: Record) -> int:
         return self.do(query, **record.as_dict())
@@ -143,29 +233,53 @@ class PostgresTransaction(Transaction):
         self._pending.append((self._queries["lock_" + name], values))
 
     def execute(self, text: str) -> None:
-        """Queue a statement that has no answer: a savepoint's."""
-        self._pending.append((text, None))
+        """Queue a statement that has no answer: a savepoint's.
+
+        A savepoint that was not sent yet needs none of the server's: what came after it is still here to be dropped.
+        """
+        verb, _, name = text.rpartition(" ")
+        at = next((n for n in reversed(range(len(self._pending))) if self._pending[n][0] == f"SAVEPOINT {name}"), None)
+        if at is not None and verb == "RELEASE":
+            del self._pending[at]
+        elif at is not None and verb == "ROLLBACK TO":
+            del self._pending[at + 1 :]
+        else:
+            self._pending.append((text, None))
 
     def finish(self, *last: Statement) -> None:
         """Send what waits, and what ends the transaction, in one round trip."""
         pending, self._pending = [*self._pending, *last], []
-        _send(self._connection, pending)
+        _send(self._wire, pending)
 
-    def _ask(self, text: str, values: Mapping[str, Any] | None) -> Any:
+    def _ask(self, text: str, values: Mapping[str, Any] | None) -> Answer:
         """Send what waits and one statement more, and give its answer."""
         announced, self._announced = self._announced, {}
-        pending, self._pending = [*self._pending, (text, values), *announced.values()], []
+        held_back = self._held_back(text)
+        pending = [statement for statement in self._pending if statement not in held_back]
+        pending, self._pending = [*pending, (text, values), *announced.values()], held_back
         timed = self._now_ms is None and self._clock is None and text != NOW
         if timed:
             pending.append((NOW, None))
-        cursors = _send(self._connection, pending)
+        answers = _send(self._wire, pending)
         if timed:
-            self._read_ms = int(cursors.pop().fetchone()[0])
-        for key in reversed(announced):
-            cursor = cursors.pop()
-            names = _names(cursor)
-            self._known[key] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        return cursors[-1]
+            self._read_ms = int(answers.pop().value())
+        first = len(answers) - len(announced)
+        for key, answer in zip(announced, answers[first:], strict=True):
+            if key[0] in OF_LEASE:
+                self._file(key[0], answer.rows())
+            elif key[0] == "about_new_task":
+                self._file_new(announced[key][1] or {}, answer.rows()[0])
+            else:
+                self._known[key] = self._heed(answer.rows()) if key[0] == "best" else answer.rows()
+        return answers[first - 1]
+
+    def _held_back(self, text: str) -> list[Statement]:
+        """The savepoint of an attempt that has not written yet, where nothing is sent but reads."""
+        if not text.startswith(READS):
+            return []
+        savepoints = [statement for statement in self._pending if statement[0] == "SAVEPOINT attempt"]
+        others = (text for text, _ in self._pending if text != "SAVEPOINT attempt")
+        return savepoints if all(text.startswith(READS) for text in others) else []
 
 
 def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -173,12 +287,6 @@ def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
     return (query, *(item for item in values.items() if item[0] != "now_ms"))
 
 
-def _send(connection: psycopg.Connection, statements: list[Statement]) -> list[Any]:
-    if len(statements) == 1:
-        return [connection.execute(*statements[0])]
-    with connection.pipeline():
-        return [connection.execute(*statement) for statement in statements]
-
-
-def _names(cursor: Any) -> list[str]:
-    return [column.name for column in cursor.description]
+def _send(wire: Wire, statements: list[Statement]) -> list[Answer]:
+    """One round trip."""
+    return wire.exchange(statements)

@@ -152,6 +152,12 @@ class Transaction:
         writes what it reads in between says `forget_ahead`.
         """
 
+    def ahead_of_lease(self, lease_id: str) -> None:
+        """Say that this lease will be asked for, and then its task, the task's leases, its holder, its settings."""
+
+    def ahead_of_task(self, task_id: str, *, project_id: str, requires: str) -> None:
+        """Say that a task will be added, and so be asked whether its name is free, and its capability set known."""
+
     def forget_ahead(self) -> None:
         """What was read ahead may not be true any more."""
 

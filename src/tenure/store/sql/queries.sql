@@ -826,6 +826,9 @@ SELECT name, value FROM counters
 -- name: add_receipt
 INSERT INTO receipts ({receipt_names}, content_key) VALUES ({receipt_values}, :content_key) RETURNING seq
 
+-- name: record_receipt
+INSERT INTO receipts ({receipt_names}, content_key) VALUES ({receipt_values}, :content_key)
+
 -- name: receipt_by_id
 SELECT {receipt} FROM receipts r WHERE r.receipt_id = :receipt_id
 

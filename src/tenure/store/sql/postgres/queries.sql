@@ -23,7 +23,9 @@ CROSS JOIN LATERAL (
     ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
 LIMIT 1
 
+-- The hint saves a look into a thread that is empty (postgres_transaction.py, HINTS).
 -- name: best
+SELECT b.*, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = b.key) AS has_thread FROM (
 SELECT k.* FROM (
     SELECT {task} FROM tasks t
     WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
@@ -47,7 +49,7 @@ CROSS JOIN LATERAL (
             SELECT 1 FROM leases l
             WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
     ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
-LIMIT 1
+LIMIT 1) b
 
 -- name: ready_of_kind
 SELECT t.* FROM (
@@ -152,6 +154,11 @@ SELECT coalesce(max(m.seq), 0) AS seq FROM messages m WHERE m.task_key = :task_k
 -- name: hashes_from
 SELECT seq, hash FROM receipts WHERE seq >= :first AND seq < tenure_horizon() ORDER BY seq LIMIT :limit
 
+-- name: messages_to_say
+SELECT {message} FROM messages m
+WHERE m.task_key = :task_key AND m.seq > :after AND m.seq < tenure_horizon() AND m.kind <> 'board'
+ORDER BY m.seq LIMIT :limit
+
 -- == locks that a single writer has anyway ==
 
 -- Edges of one project are added one after the other. A task that has none is added beside others, but not beside edges,
@@ -213,3 +220,38 @@ WITH held AS MATERIALIZED (
     FOR NO KEY UPDATE)
 SELECT {lease_row} FROM held JOIN leases l ON l.task_key = held.key LEFT JOIN servers s ON s.server_id = l.server_id
 WHERE l.lease_id = :lease_id FOR NO KEY UPDATE OF l
+
+-- == what travels with a lease that was asked for by its id, which is locked by then ==
+
+-- name: task_of_lease
+SELECT {task},
+    EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread,
+    EXISTS (SELECT 1 FROM handoffs h WHERE h.task_key = t.key AND h.state = 'open') AS has_handoffs,
+    EXISTS (SELECT 1 FROM dependencies d WHERE d.needs_key = t.key) AS has_dependants
+FROM tasks t WHERE t.key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id)
+
+-- name: unended_with_lease
+SELECT {lease_row} {lease_from}
+WHERE l.task_key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id) AND l.state IN ('offered', 'active')
+ORDER BY l.slot
+
+-- name: agent_of_lease
+SELECT {agent} FROM agents a WHERE a.agent_id = (SELECT x.agent_id FROM leases x WHERE x.lease_id = :lease_id)
+
+-- name: settings_of_lease
+SELECT (SELECT value FROM meta WHERE key = 'settings') AS store, p.settings AS project
+FROM projects p WHERE p.project_id = (SELECT x.project_id FROM leases x WHERE x.lease_id = :lease_id)
+
+-- == a new task, in two round trips: its key is read with everything else that is asked about it ==
+
+-- Read under the lock that keeps out edges, one of which may wait for the name (lock_names).
+-- name: about_new_task
+SELECT
+    nextval(pg_get_serial_sequence('tasks', 'key')) AS key,
+    EXISTS (SELECT 1 FROM tasks t WHERE t.task_id = :task_id AND t.project_id = :project_id) AS named,
+    (SELECT max(g.last_token) FROM graves g WHERE g.task_id = :task_id AND g.project_id = :project_id) AS last_token,
+    EXISTS (SELECT 1 FROM dependencies d WHERE d.needs_key IS NULL AND d.needs_id = :task_id) AS waited_for,
+    EXISTS (SELECT 1 FROM requirement_sets q WHERE q.project_id = :project_id AND q.requires = :requires) AS known_set
+
+-- name: add_task_keyed
+INSERT INTO tasks (key, {task_names}) VALUES (:key, {task_values})
