@@ -46,7 +46,10 @@ def test_design_task_is_given_to_no_agent(store: SqliteStore) -> None:
     refused(claims.claim(store, task_id="D1", agent_id="A1", profile="agent"), "task_assigned")
     refused(agents.register(store, agent_id="Marcus"), "reserved_name")
     answer = ok(prospects(store, agent_id="A1"))
-    assert (answer.should_exit, answer.retry_after_seconds, answer.waiting_for) == (False, 10, ("D1",))
+    assert (answer.should_exit, answer.retry_after_seconds, answer.waiting_for) == (False, 60, ("D1",))
+    # A server does it soon; without one nobody can say when.
+    ok(agents.start_server(store, server_id="s1"))
+    assert ok(prospects(store, agent_id="A1")).retry_after_seconds == 10
 
 
 def test_design_without_a_command_is_a_brief_and_done_at_once(store: SqliteStore) -> None:

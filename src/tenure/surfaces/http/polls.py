@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Between two looks: writes that come together are one reason to look.
 PAUSE_S = 0.004
+# When a look found work and an offer did not, or a look failed, the next look: sooner at first, then ever later.
+AGAIN_S, AGAIN_MAX_S = 0.05, 5.0
 
 log = logging.getLogger("tenure.http")
 
@@ -46,6 +48,7 @@ class Polls:
         self._node = node
         self._groups: dict[tuple[str, tuple[str, ...] | None], dict[Poll, None]] = {}
         self._changed = asyncio.Event()
+        self._again_s = AGAIN_S
         self._stopping = False
 
     def __len__(self) -> int:
@@ -53,7 +56,14 @@ class Polls:
 
     def look(self) -> None:
         """Something was written: there may be work."""
+        self._again_s = AGAIN_S
         self._changed.set()
+
+    def _look_again(self) -> None:
+        """Nobody may write again for long: a task that was passed over because another transaction had it in its hands
+        (PostgreSQL skips what is locked) must not wait for that."""
+        asyncio.get_running_loop().call_later(self._again_s, self._changed.set)
+        self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
 
     def stop(self) -> None:
         """Answer everyone with nothing, and let nobody else wait."""
@@ -106,11 +116,13 @@ class Polls:
                 for key in list(self._groups):
                     await self._serve_group(*key)
             except StoreFault as fault:
-                # The next write tries again, and an offer tells whoever asks then.
+                # An offer tells whoever asks meanwhile.
                 log.warning("no look for waiting polls: %s", fault)
+                self._look_again()
             except Exception:
-                # Those who wait get their answer at the end of their wait; the next write tries again.
+                # Those who wait get their answer at the end of their wait, if not by the next look.
                 log.exception("serving the waiting polls failed")
+                self._look_again()
             await asyncio.sleep(PAUSE_S)
 
     async def _serve_group(self, project_id: str, capabilities: tuple[str, ...] | None) -> None:
@@ -123,22 +135,27 @@ class Polls:
             names = [poll.request["agent_id"] for poll in group]
             kept = await self._node.look(lambda tx: waiting.kept_for(tx, project_id, names))
             chosen.update(dict.fromkeys(poll for poll in group if poll.request["agent_id"] in kept))
-        await asyncio.gather(*(self._offer(poll) for poll in chosen))
+        if not all(await asyncio.gather(*(self._offer(poll) for poll in chosen))):
+            self._look_again()
 
-    async def _offer(self, poll: Poll) -> None:
+    async def _offer(self, poll: Poll) -> bool:
+        """Try to give a poll work; False when there was none after all."""
         if poll.answer.done():
-            return
+            return True
         given = await self._node.call(poll.verb, quiet=True, **poll.request)
         if isinstance(given, Refused):
-            if given.code != "nothing_ready" and not poll.answer.done():
+            if given.code == "nothing_ready":
+                return False
+            if not poll.answer.done():
                 poll.answer.set_result(given)
-            return
+            return True
         # An offer gives several, a claim one.
         grants = given if isinstance(given, tuple) else (given,)
         if poll.answer.done():
             await self._give_back(grants)
         else:
             poll.answer.set_result(grants)
+        return True
 
     async def _give_back(self, grants: Iterable[claims.Grant]) -> None:
         """The client left while its answer was being made: nobody would take it up."""

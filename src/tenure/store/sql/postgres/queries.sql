@@ -154,11 +154,6 @@ SELECT coalesce(max(m.seq), 0) AS seq FROM messages m WHERE m.task_key = :task_k
 -- name: hashes_from
 SELECT seq, hash FROM receipts WHERE seq >= :first AND seq < tenure_horizon() ORDER BY seq LIMIT :limit
 
--- name: messages_to_say
-SELECT {message} FROM messages m
-WHERE m.task_key = :task_key AND m.seq > :after AND m.seq < tenure_horizon() AND m.kind <> 'board'
-ORDER BY m.seq LIMIT :limit
-
 -- == locks that a single writer has anyway ==
 
 -- Edges of one project are added one after the other. A task that has none is added beside others, but not beside edges,
