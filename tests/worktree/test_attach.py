@@ -132,12 +132,12 @@ def test_claim_without_git_says_why_parts_are_empty(
 
 def test_claim_on_another_machine_says_where_the_worktree_is_and_leaves_it_to_that_one(scene: Scene) -> None:
     store = store_of(scene)
-    ok(agents.register(store, agent_id="cid", worktree="/work/cid", host="elsewhere", branch="marcus/ada"))
+    ok(agents.register(store, agent_id="cid", worktree="/srv/cid", host="elsewhere", branch="marcus/ada"))
     ok(claims.claim(store, task_id="F001", agent_id="cid", profile="cli"))
     scene.lapse()
     facts = scene.taken()["git"]
     assert isinstance(facts, dict)
-    assert "/work/cid is on elsewhere" in facts["note"]
+    assert "/srv/cid is on elsewhere" in facts["note"]
     waiting = ok(handoffs.handoffs_to_look_at(store, host="elsewhere"))
     assert waiting == (), "a moment ago somebody looked"
     scene.desk.clock.advance(10)
