@@ -143,7 +143,7 @@ $(STAMP): requirements.lock pyproject.toml
 		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 	@echo 'Installing requirements.lock'; \
 	$(PIP) install --quiet --only-binary :all: '$(UV_SPEC)' && \
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock && \
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation --no-deps -e . || { \
 		echo 'uv could not do it; installing with pip'; \
 		$(PIP) install --quiet --require-hashes -r requirements.lock && \
