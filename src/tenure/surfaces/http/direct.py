@@ -2,8 +2,9 @@
 
 A worker's poll, heartbeat, release and receipt are nearly all of a busy server's requests. Starlette's middlewares,
 router and body stream cost them more than everything else that is done on the event loop, so these four are matched
-here; every other request, and every other method, goes on to Starlette. The handlers are the same functions: Starlette
-has its routes to them too, for an application that is mounted under a path.
+here, and so are the calls of agents to the MCP server; every other request, and every other method, goes on to
+Starlette. The handlers are the same: Starlette has its routes to them too, for an application that is mounted under a
+path.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
     from starlette.responses import Response
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     Handler = Callable[[Request], Awaitable[Response]]
 
@@ -30,12 +31,19 @@ OF_A_LEASE: dict[str, Handler] = {"heartbeat": lease.heartbeat, "release": lease
 class Direct:
     """Answers the worker protocol's writes; passes everything else on."""
 
-    def __init__(self, app: Starlette, failed: Callable[[Request, Exception], Awaitable[Response]]) -> None:
+    def __init__(
+        self, app: Starlette, mcp: ASGIApp, failed: Callable[[Request, Exception], Awaitable[Response]]
+    ) -> None:
         self.app = app
+        self._mcp = mcp
         self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handler = _handler(scope) if scope["type"] == "http" and scope["method"] == "POST" else None
+        posted = scope["type"] == "http" and scope["method"] == "POST"
+        if posted and scope["path"] == "/mcp" and not scope.get("root_path"):
+            await self._call_mcp(scope, receive, send)
+            return
+        handler = _handler(scope) if posted else None
         if handler is None:
             await self.app(scope, receive, send)
             return
@@ -49,6 +57,17 @@ class Direct:
         except Exception as error:
             response = await self._failed(request, error)
         await response(scope, receive, send)
+
+    async def _call_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._mcp(scope, receive, send)
+        except Exception as error:
+            response = await self._failed(Request(scope, receive, send), error)
+            try:
+                await response(scope, receive, send)
+            except RuntimeError:
+                # Its answer had begun: all that is left is to hang up.
+                raise error from None
 
 
 def _handler(scope: Any) -> Handler | None:

@@ -123,7 +123,7 @@ def build(store: Store, server_id: str, tokens: Tokens | None = None, tools: str
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
-    return Guard(Lazily(Direct(application, _internal_error), parts), tokens)
+    return Guard(Lazily(Direct(application, parts.mcp, _internal_error), parts), tokens)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
