@@ -126,6 +126,16 @@ class Schema:
         return None if row is None else int(row[0])
 
     def _migrate(self) -> None:
+        try:
+            self._migrate_once()
+        except errors.DuplicateTable:
+            # What the catalogue showed us was older than the lock: another node had just migrated. A second look, in a
+            # transaction of its own, sees its work; tables of another program have no version, and stay an error.
+            if self._version() is None:
+                raise
+            self._migrate_once()
+
+    def _migrate_once(self) -> None:
         with self._connection.transaction():
             # Others may be in the middle of a verb: what alters a table waits for them, and they for it, not too long.
             self._connection.execute("SET LOCAL statement_timeout = '10min'")
