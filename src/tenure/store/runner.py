@@ -8,7 +8,7 @@ gets the truth about its own.
 
 With `carry` the bodies of a batch run on another thread, an event loop's: two threads that both run Python take turns,
 and a writer that gives the interpreter up at each statement would get it back only when the loop is idle, with the
-store's lock in its hands (measured: a third of the throughput). Waiting for the lock and for the disk stays here.
+store's lock in its hands. Waiting for the lock and for the disk stays here.
 
 Reads run on connections of their own and never wait for the writer. The queue is bounded: past its end a caller is
 refused at once with `overloaded`, which costs it less than waiting for an answer that comes too late.
