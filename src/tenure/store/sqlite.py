@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
+    from tenure.store.batch import Batching
     from tenure.store.store import Clock
 
     R = TypeVar("R")
@@ -76,6 +77,7 @@ class SqliteStore(Store):
         # What the bodies of this connection's batches share, and as of which foreign write it is known.
         self._memory = Memory(queries.FORGETS)
         self._memory_version = -1
+        self._batching: Batching | None = None
         self.connection = self._faulting(lambda: self._connect(create))
         try:
             self._faulting(self._prepare)
@@ -213,7 +215,7 @@ class SqliteStore(Store):
     def _batch(
         self,
         take: Callable[[], Callable[[Transaction], Any] | None],
-        run_one: Callable[[Callable[[Transaction], Any], Transaction, list[Transaction]], Outcome],
+        run_one: Callable[[Callable[[Transaction], Any], int, list[Transaction]], Outcome],
         carry: Callable[[Callable[[], None]], None] | None = None,
     ) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -223,8 +225,8 @@ class SqliteStore(Store):
             # One instant for all: it was read after the lock was taken, and the lock is held for milliseconds.
             now_ms = self._batch_now()
             while (body := take()) is not None:
-                transaction = Transaction(self.connection, self.queries, now_ms, self.random, self._memory)
-                outcomes.append(run_one(body, transaction, transactions))
+                outcomes.append(run_one(body, now_ms, transactions))
+            self._write_what_waits()
 
         def begun() -> None:
             if self._begin_at_once():
@@ -266,20 +268,37 @@ class SqliteStore(Store):
 
     def _forgetting_roll_back(self) -> None:
         self._memory.clear()
+        if self._batching is not None:
+            self._batching.drop()
         self._roll_back()
 
-    def _run_bare(
-        self, body: Callable[[Transaction], Any], transaction: Transaction, transactions: list[Transaction]
-    ) -> Outcome:
+    def _run_bare(self, body: Callable[[Transaction], Any], now_ms: int, transactions: list[Transaction]) -> Outcome:
+        transaction = self._batch_transaction(now_ms)
         transactions.append(transaction)
         try:
-            return Outcome(answer=body(transaction), at_ms=transaction.now_ms)
+            return Outcome(answer=body(transaction), at_ms=now_ms)
         except Exception as error:
             raise (_BodyFailed if self.connection.in_transaction else BatchLost) from error
 
-    def _run_guarded(
-        self, body: Callable[[Transaction], Any], transaction: Transaction, transactions: list[Transaction]
-    ) -> Outcome:
+    def _write_what_waits(self) -> None:
+        if self._batching is None:
+            return
+        try:
+            self._batching.write_all()
+        except Exception as error:
+            raise (_BodyFailed if self.connection.in_transaction else BatchLost) from error
+
+    def _batch_transaction(self, now_ms: int) -> Transaction:
+        # Imported here because only a server's writer has batches.
+        from tenure.store.batch import Batching, BatchTransaction
+
+        if self._batching is None:
+            self._batching = Batching(self.queries, self._memory)
+        self._batching.cursor = self.connection
+        return BatchTransaction(self._batching, now_ms, self.random)
+
+    def _run_guarded(self, body: Callable[[Transaction], Any], now_ms: int, transactions: list[Transaction]) -> Outcome:
+        transaction = Transaction(self.connection, self.queries, now_ms, self.random, self._memory)
         self.connection.execute("SAVEPOINT verb")
         try:
             outcome = Outcome(answer=body(transaction), at_ms=transaction.now_ms)

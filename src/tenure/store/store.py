@@ -11,7 +11,7 @@ from tenure.core.errors import Refused, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, Protocol, TypeVar
 
     from tenure.core.record import Record
@@ -75,6 +75,11 @@ class Memory:
             self._known.get(table, {}).pop(values["agent_id"], None)
         else:
             self._known.pop(table, None)
+
+    def of(self, table: str) -> Iterable[Any]:
+        """Everything that is known of a table."""
+        known = self._known.get(table)
+        return () if known is None else known.values()
 
     def clear(self) -> None:
         self._known.clear()

@@ -295,6 +295,13 @@ WHERE t.key = (
     ORDER BY r.rank_ms, r.key LIMIT 1)
 ORDER BY t.rank_ms, t.key LIMIT 1
 
+-- Several of them at once, of one capability set.
+
+-- name: ready_ahead
+SELECT {task} FROM tasks t
+WHERE t.project_id = :project_id AND t.requires = :requires AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+ORDER BY t.rank_ms, t.key LIMIT :limit
+
 -- name: ready_of_kind
 SELECT {task} FROM json_each(:sets) wanted CROSS JOIN tasks t
 WHERE t.key = (
@@ -316,9 +323,12 @@ SELECT count(*) AS n FROM (
         AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
     LIMIT :limit) found
 
+-- Of all that is kept, which is little. The project is made useless for an index: by it all that is to do would be read.
+
 -- name: any_kept
 SELECT 1 AS yes FROM tasks t
-WHERE t.project_id = :project_id AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0 LIMIT 1
+WHERE t.project_id || '' = :project_id AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0
+LIMIT 1
 
 -- name: kept_for_agents
 SELECT wanted.value AS agent_id FROM json_each(:agent_ids) wanted
