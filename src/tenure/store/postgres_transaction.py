@@ -68,6 +68,8 @@ def expecting_one(text: str) -> str:
 class PostgresTransaction(Transaction):
     """A transaction that is begun with its first statement."""
 
+    reads_ahead = True
+
     def __init__(
         self,
         wire: Wire,

@@ -99,6 +99,9 @@ def _names(text: str, cursor: Any) -> list[str]:
 class Transaction:
     """One verb's view of the store. `now_ms` is fixed for its whole life."""
 
+    # Whether it pays to say what will be asked: see `ahead`.
+    reads_ahead = False
+
     def __init__(
         self,
         cursor: Any,

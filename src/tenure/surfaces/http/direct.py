@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
+
+    from tenure.surfaces.http.server import Parts
 
     Handler = Callable[[Request], Awaitable[Response]]
 
@@ -29,17 +31,19 @@ OF_A_LEASE: dict[str, Handler] = {"heartbeat": lease.heartbeat, "release": lease
 
 
 class Direct:
-    """Answers the worker protocol's writes; passes everything else on."""
+    """Answers the worker protocol's writes; passes everything else on. Sees to it that the parts run before that."""
 
     def __init__(
-        self, app: Starlette, mcp: ASGIApp, failed: Callable[[Request, Exception], Awaitable[Response]]
+        self, app: Starlette, parts: Parts, failed: Callable[[Request, Exception], Awaitable[Response]]
     ) -> None:
         self.app = app
-        self._mcp = mcp
+        self._parts = parts
         self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         posted = scope["type"] == "http" and scope["method"] == "POST"
+        if self._parts.node is None and scope["type"] == "http":
+            self.app.state.node = await self._parts.start()
         if posted and scope["path"] == "/mcp" and not scope.get("root_path"):
             await self._call_mcp(scope, receive, send)
             return
@@ -60,7 +64,7 @@ class Direct:
 
     async def _call_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._mcp(scope, receive, send)
+            await self._parts.mcp(scope, receive, send)
         except Exception as error:
             response = await self._failed(Request(scope, receive, send), error)
             try:

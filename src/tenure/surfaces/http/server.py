@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import Receive, Scope, Send
 
     from tenure.store.store import Store
 
@@ -95,19 +94,6 @@ class Parts:
             await self.node.stop()
 
 
-class Lazily:
-    """Sees to it that the parts run before a request is served."""
-
-    def __init__(self, app: Direct, parts: Parts) -> None:
-        self.app = app
-        self.parts = parts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self.parts.node is None:
-            self.app.app.state.node = await self.parts.start()
-        await self.app(scope, receive, send)
-
-
 def build(store: Store, server_id: str, tokens: Tokens | None = None, tools: str = "agent") -> Any:
     """The application over a store. It may be mounted in another one."""
     parts = Parts(store, server_id, tools)
@@ -123,7 +109,7 @@ def build(store: Store, server_id: str, tokens: Tokens | None = None, tools: str
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
-    return Guard(Lazily(Direct(application, parts.mcp, _internal_error), parts), tokens)
+    return Guard(Direct(application, parts, _internal_error), tokens)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
