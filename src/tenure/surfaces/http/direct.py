@@ -37,13 +37,13 @@ class Direct:
         self, app: Starlette, parts: Parts, failed: Callable[[Request, Exception], Awaitable[Response]]
     ) -> None:
         self.app = app
-        self._parts = parts
+        self.parts = parts
         self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         posted = scope["type"] == "http" and scope["method"] == "POST"
-        if self._parts.node is None and scope["type"] == "http":
-            self.app.state.node = await self._parts.start()
+        if self.parts.node is None and scope["type"] == "http":
+            self.app.state.node = await self.parts.start()
         if posted and scope["path"] == "/mcp" and not scope.get("root_path"):
             await self._call_mcp(scope, receive, send)
             return
@@ -64,7 +64,7 @@ class Direct:
 
     async def _call_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._parts.mcp(scope, receive, send)
+            await self.parts.mcp(scope, receive, send)
         except Exception as error:
             response = await self._failed(Request(scope, receive, send), error)
             try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from tenure.store.store import Store
+
+# A thread that has something to do waits no longer than this for one that is busy: the writer for the loop, when its
+# COMMIT is done.
+SWITCH_S = 0.0005
+# How many new objects make the collector look.
+COLLECT_EVERY = 10_000
 
 log = logging.getLogger("tenure.http")
 
@@ -134,12 +142,28 @@ async def _internal_error(request: Request, error: Exception) -> Response:
 class Server(uvicorn.Server):
     """Uvicorn's server, which ends waiting polls as soon as it is asked to stop."""
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        direct = getattr(self.config.loaded_app, "app", None)
+        if isinstance(direct, Direct) and not self.should_exit:
+            self._settling = asyncio.create_task(_settle(direct.parts), name="settle")
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         application = self.config.loaded_app
         node = _node_within(application)
         if node is not None:
             node.stop_waiting()
         await super().shutdown(sockets)
+
+
+async def _settle(parts: Parts) -> None:
+    """Spare the collector what stays for good: the modules and all they made. Looking through them again and again took
+    a busy server a tenth of its time, in pauses of 70 ms."""
+    with contextlib.suppress(Exception):
+        await parts.mcp.loaded()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, 10, 10)
 
 
 def _node_within(application: Any) -> Node | None:
@@ -173,6 +197,7 @@ def serve(
     for stop in (signal.SIGTERM, signal.SIGINT):
         # Uvicorn raises the signal that ended it once more when it is done: that is a success, not a death.
         signal.signal(stop, _stopped)
+    sys.setswitchinterval(SWITCH_S)
     with contextlib.suppress(_Stopped):
         server.run(sockets=[listener])
     if not server.started:
