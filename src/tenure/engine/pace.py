@@ -9,7 +9,7 @@ from tenure.core import inputs
 from tenure.core.errors import Refused
 from tenure.core.model import DEFAULT_PROJECT, Task
 from tenure.core.record import Record
-from tenure.engine import observe
+from tenure.engine import observe, outbox
 from tenure.engine.verb import query
 
 TYPE_CHECKING = False
@@ -87,13 +87,16 @@ def pace(tx: Transaction, *, project_id: str = DEFAULT_PROJECT, minutes: int = 6
         ready=ready["n"],
         oldest=_oldest(tx, project_id),
         gridlock=stuck,
-        backlogs=tuple(
-            Backlog(gate=row["gate"], unsent=row["unsent"], parked=row["parked"])
-            for row in tx.all("backlogs", project_id=project_id)
-        ),
+        backlogs=_backlogs(tx, project_id),
         dead=tuple(observe.views_of(tx, [Task(**row) for row in dead])),
         now_ms=tx.now_ms,
     )
+
+
+def _backlogs(tx: Transaction, project_id: str) -> tuple[Backlog, ...]:
+    views = outbox.list_gates.body(tx, project_id=project_id)
+    assert not isinstance(views, Refused)
+    return tuple(Backlog(gate=one.gate, unsent=one.waiting + one.resending, parked=one.parked) for one in views)
 
 
 def _slices(tx: Transaction, project_id: str, since_ms: int, slice_ms: int, count: int) -> tuple[Slice, ...]:

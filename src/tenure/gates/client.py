@@ -24,6 +24,8 @@ ANSWER_S = 10.0
 PAGE = 50
 # Statuses of the 4xx family that are about us, the address or the moment, not about the receipt.
 ABOUT_THE_WHOLE = frozenset((401, 402, 403, 404, 405, 407, 408, 421, 423, 425, 426, 429, 431, 451))
+# Of those, the codes of a Tenure server that are about the receipt all the same: it has a task of that name itself.
+ABOUT_THE_RECEIPT = frozenset(("lease_not_found", "not_holder"))
 CONFLICT = 409
 
 
@@ -53,7 +55,7 @@ class GateClient:
             return None
         if response.status_code == CONFLICT and self._holds(body):
             return None
-        if response.is_client_error and response.status_code not in ABOUT_THE_WHOLE:
+        if response.is_client_error and _is_about_the_receipt(response):
             return _told(response)
         raise GateDown(_told(response))
 
@@ -110,13 +112,23 @@ def _json(response: httpx.Response) -> dict[str, Any]:
     return found
 
 
+def _is_about_the_receipt(response: httpx.Response) -> bool:
+    """Whether a refusal would be the same at any time, by anyone, and is no reason to think so of the next receipt."""
+    return response.status_code not in ABOUT_THE_WHOLE or str(_problem(response).get("code")) in ABOUT_THE_RECEIPT
+
+
+def _problem(response: httpx.Response) -> dict[str, Any]:
+    """What a refusal says of itself, if it says so in JSON."""
+    if "json" not in response.headers.get("content-type", ""):
+        return {}
+    try:
+        return _json(response)
+    except GateDown:
+        return {}
+
+
 def _told(response: httpx.Response) -> str:
     """A refusal in a line: the status, and what a problem document says."""
-    words = ""
-    if "json" in response.headers.get("content-type", ""):
-        try:
-            found = _json(response)
-        except GateDown:
-            found = {}
-        words = ": ".join(str(found[name]) for name in ("code", "error", "detail") if found.get(name))
+    found = _problem(response)
+    words = ": ".join(str(found[name]) for name in ("code", "error", "detail") if found.get(name))
     return " ".join(filter(None, (f"HTTP {response.status_code}", words)))[:400]
