@@ -109,8 +109,8 @@ def to_resend(tx: Transaction, name: GateName, limit: int) -> list[Receipt]:
 def resent(tx: Transaction, name: GateName, receipt: Receipt) -> None:
     """The gate has taken a receipt that was parked. Whoever finds it forgotten already was not the first to send it."""
     if tx.do("unpark", **name.as_dict(), receipt_id=receipt.receipt_id):
-        named = {"receipt_id": receipt.receipt_id, "gate": name.gate}
-        change.record(tx, "receipt_unparked", task=_task_of(tx, receipt), **named)
+        task = _task_of(tx, receipt)
+        change.record(tx, "receipt_unparked", task=task, receipt_id=receipt.receipt_id, gate=name.gate)
 
 
 def park_again(tx: Transaction, name: GateName, receipt: Receipt, reason: str) -> None:
@@ -121,8 +121,8 @@ def park_again(tx: Transaction, name: GateName, receipt: Receipt, reason: str) -
 
 
 def _tell_parked(tx: Transaction, name: GateName, receipt: Receipt, reason: str) -> None:
-    told = {"receipt_id": receipt.receipt_id, "gate": name.gate, "reason": reason[:DETAIL_CHARS]}
-    change.record(tx, "receipt_parked", task=_task_of(tx, receipt), **told)
+    task, reason = _task_of(tx, receipt), reason[:DETAIL_CHARS]
+    change.record(tx, "receipt_parked", task=task, receipt_id=receipt.receipt_id, gate=name.gate, reason=reason)
 
 
 def _task_of(tx: Transaction, receipt: Receipt) -> Task | None:
