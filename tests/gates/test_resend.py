@@ -269,16 +269,12 @@ def test_resend_killed_between_delivery_and_its_note_leaves_no_duplicate(
 
 
 def test_refused_by_a_gate_that_has_the_task_itself_holds_up_no_other(ours: Ours, gate: Server) -> None:
-    """The gate's 403 and 404 are about the token or the address, but for these codes."""
-    obstruct(gate, "F001", "F002")
-    work(ours.store, "F001")
-    with contextlib.closing(SqliteStore(str(gate.path))) as theirs:
-        take(theirs, "worker.theirs", "F002", profile="worker")
-    add(ours.store, "F003")
-    take(ours.store, WORKER, "F003", profile="worker")
+    """Its 404 is otherwise about the address, and everything waits until that is mended."""
+    obstruct(gate, "F001")
+    work(ours.store, "F001", "F002")
     ours.later()
-    assert ours.facts()["parked"] == 2
-    assert [receipt["task_id"] for receipt in gate.receipts()] == ["F002", "F003"]
+    assert (ours.facts()["parked"], ours.facts()["error"]) == (2, "")
+    assert [receipt["task_id"] for receipt in gate.receipts()] == ["F002", "F002"]
 
 
 # -- how the gate does, seen from elsewhere ---------------------------------------------------------------------------
