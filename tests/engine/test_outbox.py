@@ -166,12 +166,9 @@ def test_heard_never_moves_back_and_an_error_stands_until_it_is_over(store: Sqli
     assert (view(store).heard_age_s, view(store).error) == (1.0, "")
 
 
-def test_pace_of_a_project_counts_what_its_gate_has_still_to_get(store: SqliteStore) -> None:
+def test_pace_of_a_project_has_its_gate(store: SqliteStore) -> None:
+    ok(create_project(store, project_id="other"))
     named(store)
-    first, _ = accepted(store, "F001", "F002")
-    park(store, first)
-    (backlog,) = ok(pace.pace(store)).backlogs
-    assert (backlog.gate, backlog.unsent, backlog.parked) == (NAME.gate, 1, 1)
-    ok(outbox.resend_receipts(store))
-    (backlog,) = ok(pace.pace(store)).backlogs
-    assert (backlog.unsent, backlog.parked) == (2, 0)
+    park(store, accepted(store, "F001")[0])
+    assert ok(pace.pace(store)).gates == (view(store),)
+    assert ok(pace.pace(store, project_id="other")).gates == ()
