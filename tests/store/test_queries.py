@@ -150,6 +150,8 @@ PLANS = [
     ("next_wake", "timers_wake", False),
     ("unended_of_agent", "leases_of_agent (agent_id=?)", True),
     ("unended_of_task", "leases_one_per_slot (task_key=?)", False),
+    ("receipts_to_resend", "gate_receipts_resend (project_id=? AND gate=? AND resend_seq>?)", False),
+    ("newest_parked", "gate_receipts_parked (project_id=? AND gate=?)", False),
     ("tasks_named", "sqlite_autoindex_tasks_1 (task_id=?)", False),
 ]
 

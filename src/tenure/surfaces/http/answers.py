@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
+from tenure.core.deadline import close_call
 from tenure.core.times import iso
 
 if TYPE_CHECKING:
@@ -133,7 +134,6 @@ def queued_words(view: TaskView, now_ms: int) -> dict[str, Any]:
 
 def held(lease: Lease, now_ms: int) -> dict[str, Any]:
     """A heartbeat's answer: the new expiry, and what the holder should know."""
-    remaining_ms = lease.recover_at_ms - now_ms
     return {
         "lease_id": lease.lease_id,
         "task_id": lease.task_id,
@@ -143,5 +143,5 @@ def held(lease: Lease, now_ms: int) -> dict[str, Any]:
         "recover_at": iso(lease.recover_at_ms),
         # What this heartbeat bought, counted from the server's now: the holder's clock need not be the server's.
         "lease_s": (lease.expires_at_ms - now_ms) / 1000,
-        "signals": ["deadline_soon"] if remaining_ms <= lease.warning_ms else [],
+        "signals": ["deadline_soon"] if close_call(lease) else [],
     }

@@ -18,7 +18,7 @@ from starlette.routing import Match, Route
 
 from tenure.core.errors import refuse
 from tenure.surfaces.dashboard.routes import ROUTES as DASHBOARD
-from tenure.surfaces.http import answers, boards, lease, ledger, operations, tasks
+from tenure.surfaces.http import answers, boards, gates, lease, ledger, operations, tasks
 from tenure.surfaces.http.credentials import FAILED, Guard, Tokens
 from tenure.surfaces.http.direct import Direct
 from tenure.surfaces.http.node import Node
@@ -60,6 +60,8 @@ ROUTES = [
     Route("/tasks/{task_id}/move", tasks.move, methods=["POST"]),
     Route("/dead", tasks.dead, methods=["GET"]),
     Route("/boards/webhook", boards.webhook, methods=["POST"]),
+    Route("/gates", gates.list_gates, methods=["GET"]),
+    Route("/gates/resend", gates.resend, methods=["POST"]),
     Route("/events", operations.events, methods=["GET"]),
     Route("/health", operations.health, methods=["GET"]),
     Route("/metrics", operations.metrics, methods=["GET"]),
