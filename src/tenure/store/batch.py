@@ -32,6 +32,7 @@ STATES = frozenset(("save_task", "reserve_task", "save_progress"))
 AHEAD_LEAST, AHEAD_MOST = 2, 64
 
 _TABLES = frozenset(WAITING.values())
+_BOUND = _TABLES - {"events"}
 _PARAMETER = re.compile(r"(?<![\w:]):([a-z]\w*)")
 _WORD = re.compile(r"\w+")
 _WRITES_TASKS = re.compile(r"\b(INSERT INTO|UPDATE|DELETE FROM) tasks\b")
@@ -54,8 +55,8 @@ class Statement:
         self.columns: list[str] | None = None
         reads = text.startswith(("SELECT", "WITH")) and "RETURNING" not in text
         mentioned = _TABLES & set(_WORD.findall(text))
-        # A write may reach further than its text says: to the leases of a task that is deleted.
-        self.meets: frozenset[str] = mentioned if reads or not mentioned or name in WAITING else _TABLES
+        # A write may reach further than its text says, to the leases of a task that is deleted; but not to the events.
+        self.meets: frozenset[str] = mentioned if reads or not mentioned or name in WAITING else mentioned | _BOUND
         self.changes_tasks = _WRITES_TASKS.search(text) is not None
 
 
@@ -69,6 +70,10 @@ class Batching:
         self._queries = queries
         self._statements: dict[str, Statement] = {}
         self._waiting: dict[str, list[Sequence[Any]]] = {}
+
+    def transaction(self, now_ms: int, random: Callable[[int], bytes]) -> BatchTransaction:
+        """The next verb's transaction."""
+        return BatchTransaction(self, now_ms, random)
 
     def statement(self, query: str) -> Statement:
         statement = self._statements.get(query)

@@ -221,6 +221,13 @@ class SqliteStore(Store):
         outcomes: list[Outcome] = []
         transactions: list[Transaction] = []
 
+        if self._batching is None:
+            # Imported here because only a server's writer has batches.
+            from tenure.store.batch import Batching
+
+            self._batching = Batching(self.queries, self._memory)
+        self._batching.cursor = self.connection
+
         def bodies() -> None:
             # One instant for all: it was read after the lock was taken, and the lock is held for milliseconds.
             now_ms = self._batch_now()
@@ -273,7 +280,8 @@ class SqliteStore(Store):
         self._roll_back()
 
     def _run_bare(self, body: Callable[[Transaction], Any], now_ms: int, transactions: list[Transaction]) -> Outcome:
-        transaction = self._batch_transaction(now_ms)
+        assert self._batching is not None
+        transaction = self._batching.transaction(now_ms, self.random)
         transactions.append(transaction)
         try:
             return Outcome(answer=body(transaction), at_ms=now_ms)
@@ -281,21 +289,11 @@ class SqliteStore(Store):
             raise (_BodyFailed if self.connection.in_transaction else BatchLost) from error
 
     def _write_what_waits(self) -> None:
-        if self._batching is None:
-            return
+        assert self._batching is not None
         try:
             self._batching.write_all()
         except Exception as error:
             raise (_BodyFailed if self.connection.in_transaction else BatchLost) from error
-
-    def _batch_transaction(self, now_ms: int) -> Transaction:
-        # Imported here because only a server's writer has batches.
-        from tenure.store.batch import Batching, BatchTransaction
-
-        if self._batching is None:
-            self._batching = Batching(self.queries, self._memory)
-        self._batching.cursor = self.connection
-        return BatchTransaction(self._batching, now_ms, self.random)
 
     def _run_guarded(self, body: Callable[[Transaction], Any], now_ms: int, transactions: list[Transaction]) -> Outcome:
         transaction = Transaction(self.connection, self.queries, now_ms, self.random, self._memory)
