@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import ClientDisconnect, Request
 
 from tenure.surfaces.http import lease, ledger
+from tenure.surfaces.http.requests import NODE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,9 +42,13 @@ class Direct:
         self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        posted = scope["type"] == "http" and scope["method"] == "POST"
-        if self.parts.node is None and scope["type"] == "http":
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        if self.parts.node is None:
             self.app.state.node = await self.parts.start()
+        scope[NODE] = self.parts.node
+        posted = scope["method"] == "POST"
         if posted and scope["path"] == "/mcp" and not scope.get("root_path"):
             await self._call_mcp(scope, receive, send)
             return

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Where a request's scope has the node that serves it.
+NODE = "tenure.node"
 BODY_MAX = 16 * 1024 * 1024
 JSON_TYPES = ("application/json", "application/problem+json")
 
 
 def node_of(request: Request) -> Node:
     """The node that serves this request."""
-    node: Node = request.app.state.node
+    node: Node = request.scope[NODE]
     return node
 
 
