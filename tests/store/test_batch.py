@@ -127,6 +127,13 @@ def test_task_written_by_another_process_is_seen_by_the_next_batch(filled: Sqlit
     assert [given(answer) for answer in answers] == ["NOW", "T03"]
 
 
+def test_task_written_alone_on_the_same_connection_is_seen_by_the_next_batch(filled: SqliteStore) -> None:
+    together(filled, poll("w.1"), poll("w.2"))
+    add(filled, "NOW", priority="critical")
+    answers = together(filled, poll("w.3"), poll("w.4"))
+    assert [given(answer) for answer in answers] == ["NOW", "T02"]
+
+
 def test_body_that_raises_takes_only_its_own_writes_with_it(filled: SqliteStore) -> None:
     def failing(tx: Any) -> None:
         claims.offer.body(tx, agent_id="w.9")

@@ -144,6 +144,7 @@ def plan(store: SqliteStore, name: str) -> list[str]:
 # query, the index it must seek, and whether a sort may stand: of the sets that were sought, or of one agent's leases.
 PLANS = [
     ("ready", "tasks_ready (project_id=? AND requires=?)", True),
+    ("ready_ahead", "tasks_ready (project_id=? AND requires=?)", False),
     ("ready_of_kind", "tasks_ready_kind (project_id=? AND kind=? AND requires=?)", True),
     ("kept_for", "tasks_kept (assigned_to=? AND project_id=?)", False),
     ("due_timers", "timers_wake (wake_at_ms<?)", False),
@@ -176,6 +177,10 @@ def test_plan_of_a_hot_query_after_analyze_still_walks_no_table(populated: Sqlit
     """Somebody's ANALYZE may choose another index of the same rows, but not the table."""
     populated.connection.execute("ANALYZE")
     assert walks(plan(populated, name)) == []
+
+
+def test_plan_of_any_kept_walks_what_is_kept_and_not_what_is_to_do(populated: SqliteStore) -> None:
+    assert plan(populated, "any_kept") == ["SCAN t USING INDEX tasks_kept"]
 
 
 @pytest.mark.parametrize("name", ["ready", "ready_of_kind"])

@@ -169,6 +169,8 @@ class SqliteStore(Store):
             self._begin()
             transaction = Transaction(self.connection, self.queries, self._now(), self.random)
             self.answered_at_ms = transaction.now_ms
+            # What batches of this connection remember does not see what is written here.
+            self._memory.clear()
             answer = body(transaction)
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
