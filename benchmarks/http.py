@@ -302,7 +302,7 @@ def show(name: str, result: Result, *, rate: bool = True) -> None:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="The HTTP surface against a bare ASGI application.")
     parser.add_argument("--connections", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=100, help="requests of each connection")
+    parser.add_argument("--rounds", type=int, default=200, help="requests of each connection")
     parser.add_argument("--turns", type=int, default=10, help="in how many turns with the bare application")
     parser.add_argument("--wakes", type=int, default=200, help="how often an idle worker is given work")
     parser.add_argument("--serve-bare", action="store_true", help=argparse.SUPPRESS)

@@ -456,7 +456,7 @@ def _give(
     )
     if isinstance(terms, Refused):
         return terms
-    taken = {lease.slot for lease in unended}
+    taken = {lease.slot for lease in unended} if unended else ()
     lease = change.grant(
         tx,
         task,
@@ -464,7 +464,7 @@ def _give(
         request.profile,
         request.settings,
         state=state,
-        slot=next(slot for slot in range(task.slots) if slot not in taken),
+        slot=next(slot for slot in range(task.slots) if slot not in taken) if taken else 0,
         term_ms=terms[0],
         grace_ms=terms[1],
         server_id=request.asked.server_id,

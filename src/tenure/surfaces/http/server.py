@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # A thread that has something to do waits no longer than this for one that is busy: the writer for the loop, when its
 # COMMIT is done.
-SWITCH_S = 0.0005
+SWITCH_S = 0.0001
 # How many new objects make the collector look.
 COLLECT_EVERY = 10_000
 
