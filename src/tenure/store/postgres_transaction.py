@@ -6,6 +6,10 @@ order of statements is the verb's own, only the waiting for each answer is gone.
 `now_ms` is the database's `clock_timestamp()`, read once. It travels with every read that may wait for a lock until the
 verb first looks at it: what a verb decides on is locked before the time it is judged by. A manual clock takes its place
 in tests.
+
+Where verbs share a transaction (PostgresStore.run_many), each has a view of its own, with its own time. The writes that
+one leaves waiting travel in front of the next one's first statement. What it remembers of tables that change rarely is
+the next one's too: all of them were waiting before the first began, so whatever was read since is news to none.
 """
 
 from __future__ import annotations
@@ -65,6 +69,49 @@ def expecting_one(text: str) -> str:
     return f"WITH changed AS ({text} RETURNING 1) SELECT 1 / count(*) FROM changed"
 
 
+# The reads whose rows a batch's verbs share, with the table by which a write makes them forget.
+SHARED = {"settings_of": "settings", "requirement_sets": "requirement_sets"}
+
+
+class SharedMemory(Memory):
+    """A transaction's memory, with the rows of SHARED reads: a verb asks by them for what is not remembered yet."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        super().__init__(FORGETS)
+        self._rows: dict[str, dict[tuple[Any, ...], list[Row]]] = {}
+
+    def knows(self, table: str, key: str) -> bool:
+        return key in self._known.get(table, ())
+
+    def rows(self, query: str, key: tuple[Any, ...]) -> list[Row] | None:
+        return self._rows.get(SHARED[query], {}).get(key)
+
+    def keep(self, query: str, key: tuple[Any, ...], rows: list[Row]) -> None:
+        self._rows.setdefault(SHARED[query], {})[key] = rows
+
+    def forget(self, table: str, values: dict[str, Any] | None = None) -> None:
+        super().forget(table, values)
+        self._rows.pop(table, None)
+
+    def clear(self) -> None:
+        super().clear()
+        self._rows.clear()
+
+
+class Batch:
+    """What the verbs of one transaction leave to each other."""
+
+    __slots__ = ("left", "memory", "wrote")
+
+    def __init__(self, begin: str) -> None:
+        # Statements that were not sent yet.
+        self.left: list[Statement] = [(begin, None)]
+        self.memory = SharedMemory()
+        self.wrote = False
+
+
 class PostgresTransaction(Transaction):
     """A transaction that is begun with its first statement."""
 
@@ -74,14 +121,15 @@ class PostgresTransaction(Transaction):
         queries: dict[str, str],
         clock: Clock | None,
         random: Callable[[int], bytes],
-        begin: str,
+        batch: Batch,
     ) -> None:
         # Savepoints of the base class go through `execute` below.
         self._cursor = self
         self._queries = queries
         self.random = random
-        # What a verb remembers ends with it: other nodes write too.
-        self.memory = Memory(FORGETS)
+        # What is remembered ends with the transaction: other nodes write too.
+        self.memory: SharedMemory = batch.memory
+        self._batch = batch
         self.recovered = []
         self.handed_over = 0
         self._settled = 0
@@ -89,8 +137,7 @@ class PostgresTransaction(Transaction):
         self._clock = clock
         self._now_ms: int | None = None
         self._read_ms: int | None = None
-        self._pending: list[Statement] = [(begin, None)]
-        self.wrote = False
+        self._pending: list[Statement] = []
         # Reads that were announced: those not sent yet, and the rows of those that were.
         self._announced: dict[tuple[Any, ...], Statement] = {}
         self._known: dict[tuple[Any, ...], list[Row]] = {}
@@ -115,6 +162,11 @@ class PostgresTransaction(Transaction):
     def ahead(self, query: str, **values: Any) -> None:
         key = _key(query, values)
         if key in self._known or self._nothing(query, values):
+            return
+        if query in SHARED:
+            if self.memory.rows(query, key) is not None:
+                return
+        elif query == "next_wake" and self.memory.knows("timers", "next"):
             return
         text = self._queries[query]
         if "now_ms" in values:
@@ -147,6 +199,10 @@ class PostgresTransaction(Transaction):
         """The rows of a read that travelled ahead."""
         if self._nothing(query, values):
             return []
+        if query in SHARED:
+            key = _key(query, values)
+            self._announced.pop(key, None)
+            return self.memory.rows(query, key)
         if not self._announced and not self._known:
             return None
         key = _key(query, values)
@@ -179,7 +235,7 @@ class PostgresTransaction(Transaction):
         elif name == "agent_of_lease":
             self._known[_key("agent_named", {"agent_id": rows[0]["agent_id"]})] = rows
         else:
-            self._known[_key("settings_of", {"project_id": task["project_id"]})] = rows
+            self.memory.keep("settings_of", _key("settings_of", {"project_id": task["project_id"]}), rows)
 
     def _heed(self, rows: list[Row]) -> list[Row]:
         """Take the hints out of a task's row: they are ours, and not the task's."""
@@ -193,7 +249,7 @@ class PostgresTransaction(Transaction):
         if query == "add_task":
             key, self._new_key = self._new_key, None
             if key is not None:
-                self.wrote = True
+                self._batch.wrote = True
                 self._pending.append((self._queries["add_task_keyed"], {**values, "key": key}))
                 return {"key": key}
         known = self._recall(query, values)
@@ -202,16 +258,21 @@ class PostgresTransaction(Transaction):
         rows = self._ask(self._queries[query], values).rows()
         if query == "best":
             self._heed(rows)
+        elif query in SHARED:
+            self.memory.keep(query, _key(query, values), rows)
         return rows[0] if rows else None
 
     def all(self, query: str, **values: Any) -> list[Row]:
         known = self._recall(query, values)
         if known is not None:
             return known
-        return self._ask(self._queries[query], values).rows()
+        rows = self._ask(self._queries[query], values).rows()
+        if query in SHARED:
+            self.memory.keep(query, _key(query, values), rows)
+        return rows
 
     def do(self, query: str, **values: Any) -> int:
-        self.wrote = True
+        self._batch.wrote = True
         if query in self.memory.forgets:
             self.memory.forget(self.memory.forgets[query], values)
         if query in MAKES:
@@ -246,9 +307,16 @@ class PostgresTransaction(Transaction):
         else:
             self._pending.append((text, None))
 
+    def leave(self) -> None:
+        """End this verb's view: what it has not sent yet goes to the transaction's next, or to its end."""
+        if self._settled:
+            self.execute("RELEASE settled")
+        self._batch.left += self._pending
+        self._pending = []
+
     def finish(self, *last: Statement) -> None:
         """Send what waits, and what ends the transaction, in one round trip."""
-        pending, self._pending = [*self._pending, *last], []
+        pending, self._pending, self._batch.left = [*self._batch.left, *self._pending, *last], [], []
         _send(self._wire, pending)
 
     def _ask(self, text: str, values: Mapping[str, Any] | None) -> Answer:
@@ -256,7 +324,8 @@ class PostgresTransaction(Transaction):
         announced, self._announced = self._announced, {}
         held_back = self._held_back(text)
         pending = [statement for statement in self._pending if statement not in held_back]
-        pending, self._pending = [*pending, (text, values), *announced.values()], held_back
+        pending, self._pending = [*self._batch.left, *pending, (text, values), *announced.values()], held_back
+        self._batch.left = []
         timed = self._now_ms is None and self._clock is None and text != NOW
         if timed:
             pending.append((NOW, None))
@@ -269,6 +338,8 @@ class PostgresTransaction(Transaction):
                 self._file(key[0], answer.rows())
             elif key[0] == "about_new_task":
                 self._file_new(announced[key][1] or {}, answer.rows()[0])
+            elif key[0] in SHARED:
+                self.memory.keep(key[0], key, answer.rows())
             else:
                 self._known[key] = self._heed(answer.rows()) if key[0] == "best" else answer.rows()
         return answers[first - 1]

@@ -239,11 +239,14 @@ FROM projects p WHERE p.project_id = (SELECT x.project_id FROM leases x WHERE x.
 
 -- == a new task, in two round trips: its key is read with everything else that is asked about it ==
 
--- Read under the lock that keeps out edges, one of which may wait for the name (lock_names).
+-- Read under the lock that keeps out edges, one of which may wait for the name (lock_names). IS NOT DISTINCT FROM is =
+-- for what is not null, and is not looked up in an index: without statistics PostgreSQL takes the list of a project's
+-- tasks for as good a way to one name as the index of names, and keeps to that plan while the list grows.
 -- name: about_new_task
 SELECT
     nextval(pg_get_serial_sequence('tasks', 'key')) AS key,
-    EXISTS (SELECT 1 FROM tasks t WHERE t.task_id = :task_id AND t.project_id = :project_id) AS named,
+    EXISTS (SELECT 1 FROM tasks t
+        WHERE t.task_id = :task_id AND t.project_id IS NOT DISTINCT FROM :project_id) AS named,
     (SELECT max(g.last_token) FROM graves g WHERE g.task_id = :task_id AND g.project_id = :project_id) AS last_token,
     EXISTS (SELECT 1 FROM dependencies d WHERE d.needs_key IS NULL AND d.needs_id = :task_id) AS waited_for,
     EXISTS (SELECT 1 FROM requirement_sets q WHERE q.project_id = :project_id AND q.requires = :requires) AS known_set
