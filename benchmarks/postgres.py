@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from tenure.core.errors import Refused
 from tenure.engine import claims, endings, tasks, touch
 from tenure.engine.verb import Verb
@@ -143,7 +145,7 @@ class Own:
     def __init__(self, store: PostgresStore, workers: int) -> None:
         self._workers = workers
         self._done = 0
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._runner = PostgresRunner(store, deliver=self._deliver, make_future=self._loop.create_future)
 
     def _deliver(self, jobs: Sequence[Job]) -> None:

@@ -46,7 +46,6 @@ LOCKING = {
     "board_card_of_task": _CARD,
     "board_card_named": _CARD,
     "task_of_lease": _TASK,
-    "unended_with_lease": _LEASE,
 }
 
 
@@ -55,7 +54,7 @@ def reading() -> dict[str, str]:
     """Every query as a look asks it."""
     loaded = queries.load("queries.sql", os.path.join("postgres", "queries.sql"))
     found = {name: translate.query(text) for name, text in loaded.items()}
-    for name in ("best", "ready", "ready_of_kind", "due_timers"):
+    for name in ("best", "best_of_one", "ready", "ready_of_kind", "due_timers"):
         # A look takes no locks.
         found[name] = (
             found[name].replace("FOR NO KEY UPDATE SKIP LOCKED", "").replace("FOR NO KEY UPDATE OF t SKIP LOCKED", "")

@@ -14,8 +14,11 @@ the next one's too: all of them were waiting before the first began, so whatever
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import TYPE_CHECKING, Any
 
+from tenure.core.model import UNENDED
 from tenure.store.queries import FORGETS
 from tenure.store.store import Memory, Transaction
 
@@ -40,7 +43,7 @@ DEFERRED = frozenset(_DEFERRED.split())
 
 
 # What is read with a lease, in the same round trip, because a holder's verb asks for it next; see `ahead_of_lease`.
-OF_LEASE = ("task_of_lease", "unended_with_lease", "agent_of_lease", "settings_of_lease")
+OF_LEASE = ("task_of_lease", "agent_of_lease", "settings_of_lease")
 # Columns that say whether a task has any of something, and the queries that need not be asked where it has none.
 NONE_OF = {
     "read_up_to": "has_thread",
@@ -168,13 +171,21 @@ class PostgresTransaction(Transaction):
                 return
         elif query == "next_wake" and self.memory.knows("timers", "next"):
             return
-        text = self._queries[query]
+        text, values = self._asked(query, values)
         if "now_ms" in values:
             if self._clock is not None or self._now_ms is not None:
                 values["now_ms"] = self.now_ms
             else:
                 text = text.replace("%(now_ms)s", f"({NOW})")
         self._announced[key] = (text, values)
+
+    def _asked(self, query: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """A query as it is asked: the text, and the values of its parameters."""
+        if query == "best":
+            only = _only_set(values["sets"])
+            if only is not None:
+                return self._queries["best_of_one"], {**values, "requires": only}
+        return self._queries[query], values
 
     def ahead_of_lease(self, lease_id: str) -> None:
         for name in OF_LEASE:
@@ -226,16 +237,20 @@ class PostgresTransaction(Transaction):
         if name == "task_of_lease":
             self._task_row = rows[0] if rows else None
         task = self._task_row
-        if task is None or not (rows or name == "unended_with_lease"):
+        if task is None or not rows:
             return
         if name == "task_of_lease":
             self._known[_key("task_by_key", {"key": task["key"]})] = self._heed(rows)
-        elif name == "unended_with_lease":
-            self._known[_key("unended_of_task", {"task_key": task["key"]})] = rows
         elif name == "agent_of_lease":
             self._known[_key("agent_named", {"agent_id": rows[0]["agent_id"]})] = rows
         else:
             self.memory.keep("settings_of", _key("settings_of", {"project_id": task["project_id"]}), rows)
+
+    def _file_lease(self, rows: list[Row]) -> None:
+        """Of a task with one slot, an unended lease is the only one; its task is locked, and no other can come."""
+        task = self._task_row
+        if rows and task is not None and task["slots"] == 1 and rows[0]["state"] in UNENDED:
+            self._known[_key("unended_of_task", {"task_key": task["key"]})] = [dict(rows[0])]
 
     def _heed(self, rows: list[Row]) -> list[Row]:
         """Take the hints out of a task's row: they are ours, and not the task's."""
@@ -255,9 +270,13 @@ class PostgresTransaction(Transaction):
         known = self._recall(query, values)
         if known is not None:
             return known[0] if known else None
-        rows = self._ask(self._queries[query], values).rows()
+        expecting = query == "lease_by_id" and bool(self._announced)
+        self._task_row = None
+        rows = self._ask(*self._asked(query, values)).rows()
         if query == "best":
             self._heed(rows)
+        elif expecting:
+            self._file_lease(rows)
         elif query in SHARED:
             self.memory.keep(query, _key(query, values), rows)
         return rows[0] if rows else None
@@ -351,6 +370,13 @@ class PostgresTransaction(Transaction):
         savepoints = [statement for statement in self._pending if statement[0] == "SAVEPOINT attempt"]
         others = (text for text, _ in self._pending if text != "SAVEPOINT attempt")
         return savepoints if all(text.startswith(READS) for text in others) else []
+
+
+@functools.cache
+def _only_set(sets: str) -> str | None:
+    """The one capability set of a JSON list, or None where there are more or none."""
+    found = json.loads(sets)
+    return found[0] if len(found) == 1 else None
 
 
 def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
