@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 import subprocess
 import threading
 import time
@@ -60,9 +61,10 @@ def test_poll_on_one_node_wakes_for_work_added_through_another(nodes: Nodes) -> 
             added = time.monotonic()
             waiting.join(30)
             delays.append(answered[0] - added)
-        # A machine that runs much else is slow; what is woken by a notice shows how quick it is at its best. That it
-        # is a notice and nothing else that wakes is the runner's test below.
-        assert min(delays) < WAKES_WITHIN_S, delays
+        # A machine that runs much else is slow now and then, and the first round loads what the others find loaded;
+        # most rounds take a few milliseconds. That it is a notice and nothing else that wakes is the runner's test
+        # below.
+        assert statistics.median(delays) < WAKES_WITHIN_S, delays
         assert max(delays) < 10, delays
 
 
