@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from psycopg import errors
 
 from tenure.store import queries, translate
-from tenure.store.postgres_transaction import EXPECTING_ONE, expecting_one
+from tenure.store.postgres_transaction import EXPECTING_ONE, PAIRS, expecting_one, with_timer
 from tenure.store.sqlite import SCHEMA_VERSION
 from tenure.store.store import fault
 
@@ -45,7 +45,6 @@ LOCKING = {
     "board_card": _CARD,
     "board_card_of_task": _CARD,
     "board_card_named": _CARD,
-    "task_of_lease": _TASK,
 }
 
 
@@ -72,6 +71,8 @@ def deciding() -> dict[str, str]:
     for name in EXPECTING_ONE:
         found[name] = expecting_one(found[name])
     found["lease_by_id"] = found["lease_by_id_locked"]
+    for write, (first, together) in PAIRS.items():
+        found[together] = with_timer(found[first], found[write])
     return found
 
 

@@ -72,6 +72,18 @@ def expecting_one(text: str) -> str:
     return f"WITH changed AS ({text} RETURNING 1) SELECT 1 / count(*) FROM changed"
 
 
+# The timer of a lease is set right after the lease is added, and dropped right after it has ended: one statement each.
+PAIRS = {"set_timer": ("add_lease", "add_lease_and_timer"), "drop_timer": ("end_lease", "end_lease_and_timer")}
+
+
+def with_timer(text: str, timer: str) -> str:
+    """A write to a lease that sets or drops its timer too."""
+    of_lease = timer.replace("%(kind)s", "'lease'").replace("%(ref)s", "%(lease_id)s")
+    return (
+        f"WITH timed AS ({of_lease}), {text[5:]}" if text.startswith("WITH ") else f"WITH timed AS ({of_lease}) {text}"
+    )
+
+
 # The reads whose rows a batch's verbs share, with the table by which a write makes them forget.
 SHARED = {"settings_of": "settings", "requirement_sets": "requirement_sets"}
 
@@ -300,10 +312,25 @@ class PostgresTransaction(Transaction):
             return 0
         if self._nothing(query, values):
             return 0
+        if query in PAIRS and self._paired(query, values):
+            return 1
         if query in DEFERRED or query in EXPECTING_ONE:
             self._pending.append((self._queries[query], values))
             return 1
         return self._ask(self._queries[query], values).count
+
+    def _paired(self, query: str, values: Mapping[str, Any]) -> bool:
+        """Let a lease's timer go with the write to the lease just before it."""
+        if not self._pending or values["kind"] != "lease":
+            return False
+        first, together = PAIRS[query]
+        text, written = self._pending[-1]
+        if written is None or text is not self._queries[first] or written["lease_id"] != values["ref"]:
+            return False
+        if values.get("wake_at_ms", 0) != (written["wake_at_ms"] if query == "set_timer" else 0):
+            return False
+        self._pending[-1] = (self._queries[together], written)
+        return True
 
     def put(self, query: str, record: Record) -> int:
         return self.do(query, **record.as_dict())
@@ -381,7 +408,9 @@ def _only_set(sets: str) -> str | None:
 
 def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a read is known by. The time is left out: within a transaction there is one."""
-    return (query, *(item for item in values.items() if item[0] != "now_ms"))
+    if "now_ms" in values:
+        return (query, *(item for item in values.items() if item[0] != "now_ms"))
+    return (query, *values.items())
 
 
 def _send(wire: Wire, statements: list[Statement]) -> list[Answer]:
