@@ -181,6 +181,14 @@ class Own:
         self._loop.close()
 
 
+class OwnClaims(Own):
+    """The same node, of which workers only ask for one task after the other."""
+
+    async def _work(self, number: int, count: int) -> None:
+        for _ in range(count):
+            must(await self._call(claims.claim_next, agent_id=f"many{number}"))
+
+
 def cycles(cluster: Cluster, python: str | None, workers: int, count: int) -> None:
     """The full cycle, by this engine and the others in turns, each on a database of its own that is empty."""
     store = PostgresStore(cluster.url(cluster.new_database()))
@@ -232,7 +240,17 @@ def measure(cluster: Cluster, part: int, python: str | None) -> None:
     print(f"bare claim, pgbench, 1 client      {statistics.median(bare):8.0f} /s")
     ratio = statistics.median(own) / statistics.median(bare)
     print(f"single claims, 1 connection        {statistics.median(own):8.0f} /s   {ratio:.2f} of the bare statement")
-    print(f"bare claim, pgbench, 8 clients     {bare_claims(cluster, 8, max(1, 3 // part)):8.0f} /s")
+    together = OwnClaims(store, WORKERS)
+    bare, own = [], []
+    for turn in range(3):
+        bare.append(bare_claims(cluster, WORKERS, max(1, 3 // part)))
+        fill(cluster, database, 30_000_000 + turn * count, 30_000_000 + (turn + 1) * count - 1)
+        own.append(together.rate(count // 2))
+    together.close()
+    print(f"bare claim, pgbench, {WORKERS} clients     {statistics.median(bare):8.0f} /s")
+    ratio = statistics.median(own) / statistics.median(bare)
+    label = f"single claims, {WORKERS} at once, 1 node"
+    print(f"{label:<35}{statistics.median(own):8.0f} /s   {ratio:.2f} of the bare statement")
     fill(cluster, database, 20_000_000, 20_000_000 + 100 * 30 - 1)
     batched = 100 * rate(lambda n: claims.offer(store, agent_id="batch", max_tasks=100), 30 // part)
     print(f"claims in batches of 100           {batched:8.0f} /s")
