@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import uvloop
 
 from tenure.core.errors import Refused
@@ -79,6 +80,24 @@ def bare_claims(cluster: Cluster, clients: int, seconds: int) -> float:
     found = re.search(r"tps = ([0-9.]+)", done.stdout)
     assert found is not None, done.stdout
     return float(found[1])
+
+
+def commit_wait_ms(cluster: Cluster) -> float:
+    """How long a commit waits for the disk: on this, more than on anything else, depends who is quickest."""
+    database = cluster.new_database()
+    cluster.execute("CREATE TABLE one (n BIGINT)", database)
+    cluster.execute("INSERT INTO one VALUES (0)", database)
+    medians = []
+    with psycopg.connect(cluster.url(database), autocommit=True) as connection:
+        for durable in ("on", "off"):
+            connection.execute(f"SET synchronous_commit = {durable}".encode())
+            times = []
+            for _ in range(300):
+                begun = time.perf_counter()
+                connection.execute("UPDATE one SET n = n + 1")
+                times.append((time.perf_counter() - begun) * 1000)
+            medians.append(statistics.median(times))
+    return medians[0] - medians[1]
 
 
 def claim_costs_ms(cluster: Cluster, *queued: int) -> list[float]:
@@ -225,6 +244,7 @@ def main(arguments: list[str]) -> None:
 
 
 def measure(cluster: Cluster, part: int, python: str | None) -> None:
+    print(f"a commit's wait for the disk       {commit_wait_ms(cluster):8.2f} ms")
     database = cluster.new_database()
     store = PostgresStore(cluster.url(database))
     # A server's runner tells the other nodes itself, many commits at a time.
