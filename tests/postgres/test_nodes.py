@@ -177,7 +177,7 @@ def test_runner_is_told_by_a_notice_of_another_node_and_by_nothing_else() -> Non
 
 def test_runner_has_its_connections_before_the_first_verb() -> None:
     store = PostgresStore(empty_url())
-    runner = PostgresRunner(store, connections=3, readers=1)
+    runner = PostgresRunner(store, writers=2, connections=3, readers=1)
     try:
         give_up_at = time.monotonic() + 30
         with psycopg.connect(store.url, autocommit=True) as admin:
@@ -186,8 +186,8 @@ def test_runner_has_its_connections_before_the_first_verb() -> None:
                     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure'"
                     " AND datname = current_database()"
                 ).fetchone()
-                # Those of the pool, and the store's own.
-                if row is not None and row[0] >= 5:
+                # The runner's, and the store's own.
+                if row is not None and row[0] >= 7:
                     break
                 assert time.monotonic() < give_up_at, row
     finally:
@@ -199,7 +199,7 @@ def test_runner_refuses_beyond_its_bound_and_after_its_end() -> None:
     from tenure.store.store import StoreFault
 
     store = PostgresStore(empty_url())
-    runner = PostgresRunner(store, connections=1, waiting_max=2)
+    runner = PostgresRunner(store, writers=1, connections=1, waiting_max=2)
     held = threading.Event()
     first = runner.write(lambda tx: held.wait(30))
     while runner.waiting:
