@@ -41,6 +41,8 @@ class Served:
     def __init__(self, store: SqliteStore) -> None:
         self.listener = socket.socket()
         self.listener.bind(("127.0.0.1", 0))
+        # Before the server runs: who connects at once waits for it instead of being refused.
+        self.listener.listen()
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.server = Server(configured(build(store, "stage")))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listener]})

@@ -69,6 +69,7 @@ WORDS = {
     "hook pre-push": "",
     "hook pre-receive": "",
     "board list": "",
+    "gate status": "",
     "tour": "",
     "completion": "bash",
 }
@@ -80,6 +81,8 @@ BOARDS = {
     "board disconnect": "",
     "reconcile": "",
 }
+# This needs a gate; tests/gates runs it with one.
+GATES = {"gate resend": ""}
 # These run until they are stopped, or start processes that do; their own tests start them.
 ENDLESS = {"up", "worker", "mcp", "run", "demo"}
 STORELESS = {"init", "setup", "prime", "hook pre-push", "tour", "completion", "store copy"}
@@ -96,14 +99,14 @@ def words_of(command: Command, scene: Desk, tmp_path: Path) -> list[str]:
         "store": scene.store,
         "copy": tmp_path / "copy.db",
     }
-    return [*command.path.split(), *(WORDS | BOARDS)[command.path].format(receipt=receipt, **files).split()]
+    return [*command.path.split(), *(WORDS | BOARDS | GATES)[command.path].format(receipt=receipt, **files).split()]
 
 
 # -- the envelope -----------------------------------------------------------------------------------------------------
 
 
 def test_every_command_has_words_to_try() -> None:
-    assert WORDS.keys() | BOARDS.keys() | ENDLESS | IN_GIT == {command.path for command in COMMANDS}
+    assert WORDS.keys() | BOARDS.keys() | GATES.keys() | ENDLESS | IN_GIT == {command.path for command in COMMANDS}
 
 
 @pytest.mark.parametrize(
@@ -204,6 +207,7 @@ SITUATIONS: list[tuple[int, str, str]] = [
     (2, "usage: nobody knows who calls", "msg inbox"),
     (3, "not found: task", "task show F999"),
     (3, "not found: agent", "agent show Z"),
+    (3, "not found: gate", "gate resend"),
     (3, "not found: receipt", "receipts show 01KDVDNA00VASRN8Y8BBAP5DX9"),
     (4, "held by another", f"task claim F001 --agent {OTHER}"),
     (4, "held by yourself", f"task claim F001 --agent {AGENT}"),

@@ -12,6 +12,7 @@ from tenure.core.deadline import (
     GAPS_KEPT,
     PULSE_VALID_MS,
     announcement_ms,
+    close_call,
     is_deaf,
     judged_at_ms,
     live,
@@ -383,3 +384,25 @@ def test_see_call_later_than_everything_never_shortens_a_phase_lease(
     after = seen(made, now, extends=extends, expect_silence_ms=silence)
     assert rule_ms(after) >= rule_ms(made)
     assert pulse_ms(after) >= pulse_ms(made)
+
+
+@pytest.mark.parametrize(
+    ("term_s", "after_s", "close", "because"),
+    [
+        (900, 1, False, "a call at once"),
+        (900, 863, False, "more than the warning time is left"),
+        (900, 864, True, "the warning time is left, to the instant"),
+        (900, 899, True, "it was nearly late"),
+        (60, 39, False, "of a term shorter than three warnings a third counts: more than that is left"),
+        (60, 40, True, "a third is left, to the instant"),
+        (5, 1, False, "a term shorter than the warning is not always close to its end"),
+        (5, 4, True, "but at its end it is"),
+    ],
+)
+def test_close_call_is_one_that_was_nearly_late(term_s: int, after_s: int, close: bool, because: str) -> None:
+    held = lease(**{**FIXED, "term_ms": term_s * S, "expires_at_ms": term_s * S})
+    assert not close_call(held), "no call yet"
+    called = settled(seen(held, after_s * S, extends=True))
+    assert close_call(called) is close, because
+    prompt = settled(seen(called, after_s * S + S, extends=True))
+    assert not close_call(prompt), "judged by the last call alone"

@@ -7,12 +7,14 @@ import json
 import sqlite3
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tenure.engine import agents, boards, claims, endings, liveness, notes, observe, tasks
+from tenure.engine import agents, boards, claims, endings, liveness, notes, observe, projects, tasks
 from tenure.store.sqlite import SqliteStore
 from tests.dashboard.chromium import live, opened, until
+from tests.gates.support import faking
 from tests.http.serving import TENURE, Server
 from tests.support import add, ok
 
@@ -458,3 +460,31 @@ def test_operations_show_what_a_board_has_not_been_told(browser: Browser, server
         page.get_by_role("button", name="Try parked writes again").click()
         expect(page.locator(".toast")).to_contain_text("tried again")
         until(lambda: ok(boards.show_board(beside)).parked == 0)
+
+
+def test_operations_show_what_a_gate_refused_and_have_it_sent_again(
+    browser: Browser, server: Server, beside: SqliteStore
+) -> None:
+    taken: list[str] = []
+    willing: list[bool] = []
+
+    def answer(method: str, path: str, body: Any) -> tuple[int, Any]:
+        if method == "GET":
+            return 200, {"receipts": []}
+        if not willing:
+            return 422, {"code": "invalid_receipt", "detail": "not today"}
+        taken.append(body["task_id"])
+        return 201, {}
+
+    with faking(answer) as gate, opened(browser, f"{server.url}/?view=operations") as page:
+        live(page)
+        ok(projects.configure(beside, document={"tenure": {"receiptgate_url": gate.url}}))
+        add(beside, "F001")
+        hold(beside, "F001")
+        deliveries = page.locator("#deliveries")
+        expect(deliveries).to_contain_text("(F001, accepted): HTTP 422 invalid_receipt: not today")
+        willing.append(True)
+        page.get_by_role("button", name="Send parked receipts again").click()
+        expect(page.locator(".toast")).to_contain_text("sent again")
+        until(lambda: taken == ["F001"])
+        expect(page.get_by_role("button", name="Send parked receipts again")).to_have_count(0)

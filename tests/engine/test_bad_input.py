@@ -184,6 +184,7 @@ class World:
         # What only this world knows the names of.
         handoff = ok(show_task(self.store, task_id="F003")).handoffs[0]
         ok(boards.connect_board(self.store, url="http://127.0.0.1:1", board="WEB", token="t"))
+        ok(projects.configure(self.store, document={"tenure": {"receiptgate_url": "http://127.0.0.1:1"}}))
         self.named = {
             "{link}": link.link_id,
             "{receipt}": receipt.receipt_id,

@@ -20,11 +20,13 @@ from tenure.engine import (
     claims,
     dependencies,
     endings,
+    gates,
     handoffs,
     links,
     liveness,
     notes,
     observe,
+    outbox,
     projects,
     receipts,
     recovery,
@@ -59,6 +61,16 @@ def submitting(store: SqliteStore, agent_id: str, phase: str, **fields: object) 
 def connected(store: SqliteStore, verb: Callable[[SqliteStore], object]) -> Act:
     ok(boards.connect_board(store, url="http://b", board="B"))
     return partial(verb, store)
+
+
+def with_a_gate(store: SqliteStore) -> Act:
+    """Parked receipts of a gate."""
+    ok(projects.configure(store, document={"tenure": {"receiptgate_url": "http://g"}}))
+    name = gates.GateName(project_id="default", gate="http://g default")
+    found = ok(receipts.list_receipts(store))
+    for receipt in found:
+        store.run(partial(gates.park, name=name, receipt=receipt, reason="HTTP 422"))
+    return partial(outbox.resend_receipts, store, receipt_id=found[0].receipt_id)
 
 
 def lapsed(store: SqliteStore) -> Act:
@@ -147,6 +159,7 @@ PINS: dict[str, tuple[int, Callable[[SqliteStore], Act]]] = {
     "alert_gridlock": (9, lambda s: partial(alerts.alert_gridlock, s)),
     "connect_board": (13, lambda s: partial(boards.connect_board, s, url="http://b", board="B")),
     "disconnect_board": (12, lambda s: connected(s, boards.disconnect_board)),
+    "resend_receipts": (11, with_a_gate),
     "retry_board": (11, lambda s: connected(s, boards.retry_board)),
     "move_task": (20, lambda s: partial(by_hand.move_task, s, task_id="HELD", status="todo", revoke=True)),
     "seal": (6, lambda s: partial(receipts.seal, s)),

@@ -79,6 +79,13 @@ def test_token_of_an_operator_speaks_for_anyone(guarded: Server) -> None:
         must(operator.complete("T-1", "worker.1"), 201)
 
 
+def test_token_of_an_agent_sees_gates_and_has_nothing_sent_again(guarded: Server) -> None:
+    with speaking(guarded, OPERATOR) as operator, speaking(guarded, ONE) as one:
+        assert must(one.get("/gates"))["gates"] == []
+        problem(one.post("/gates/resend", {}), 403, "not_permitted")
+        problem(operator.post("/gates/resend", {}), 404, "gate_not_found")
+
+
 def test_guarded_server_may_be_called_by_any_name(guarded: Server) -> None:
     head = f"GET /health HTTP/1.1\r\nHost: tenure.example\r\nAuthorization: Bearer {ONE}\r\nConnection: close\r\n\r\n"
     assert raw(guarded, head.encode()).startswith(b"HTTP/1.1 200")

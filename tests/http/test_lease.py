@@ -11,8 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
+from tenure.clock import ManualClock
 from tenure.core.times import iso, parse_iso
+from tenure.engine import liveness
+from tenure.store.sqlite import SqliteStore
+from tenure.surfaces.http import answers
 from tests.http.serving import TENURE, Api, must, problem
+from tests.support import add, ok, take
 
 PRINTED_POLL = {
     "worker_id": "worker.codegen-aws-i-1234567",
@@ -307,9 +312,21 @@ def test_heartbeat_with_progress_reports_it(api: Api) -> None:
     assert [receipt["phase"] for receipt in api.receipts("T-1")] == ["accepted"]
 
 
-def test_heartbeat_of_a_short_lease_signals_that_the_deadline_is_soon(api: Api) -> None:
-    api.add(task_id="T-1", lease_duration_s=5)
-    assert must(api.heartbeat(api.take()["lease_id"]))["signals"] == ["deadline_soon"]
+def test_heartbeat_at_once_of_a_short_lease_signals_nothing(api: Api) -> None:
+    api.add(task_id="T-1", lease_duration_s=30)
+    assert must(api.heartbeat(api.take()["lease_id"]))["signals"] == []
+
+
+@pytest.mark.parametrize(("after_s", "signals"), [(1, []), (19, []), (21, ["deadline_soon"]), (29, ["deadline_soon"])])
+def test_heartbeat_that_was_nearly_late_signals_that_the_deadline_was_soon(
+    store: SqliteStore, clock: ManualClock, after_s: int, signals: list[str]
+) -> None:
+    add(store, "T-1", lease_duration_s=30)
+    lease = take(store, "worker.1", "T-1", profile="worker")
+    clock.advance(after_s)
+    kept = ok(liveness.renew(store, lease_id=lease.lease_id)).lease
+    answer = answers.held(kept, kept.seen_at_ms)
+    assert (answer["lease_s"], answer["signals"]) == (30, signals)
 
 
 def test_heartbeat_on_an_offer_is_refused(api: Api) -> None:

@@ -17,9 +17,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tenure import app
+from tenure.engine import projects
 from tenure.surfaces.http.openapi import OPERATIONS, openapi
 from tenure.surfaces.http.server import ROUTES
+from tests.gates.support import faking
 from tests.http.serving import Api, Server, must
+from tests.support import ok
 
 EXAMPLES = 40
 CHECKS = (
@@ -34,7 +38,11 @@ CHECKS = (
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with something of everything, so that valid requests find something to be valid about."""
-    with Server(tmp_path_factory.mktemp("fuzzed") / "tenure.db") as server, Api(server) as api:
+    path = tmp_path_factory.mktemp("fuzzed") / "tenure.db"
+    with faking(_refusing) as gate, Server(path) as server, Api(server) as api:
+        store = ok(app.open_store(server.store))
+        ok(projects.configure(store, document={"tenure": {"receiptgate_url": gate.url}}))
+        store.close()
         for number in range(20):
             api.add(task_id=f"T-{number}", requires=["python"] if number % 2 else [], inputs={"a": [1, "x", None]})
         api.take("worker.1")
@@ -43,6 +51,11 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         api.offer("worker.3")
         yield server
         assert "failed" not in server.logged()
+
+
+def _refusing(method: str, path: str, body: Any) -> tuple[int, Any]:
+    """A gate that will take nothing: every receipt is parked."""
+    return (422, {"code": "invalid_receipt"}) if method == "POST" else (200, {"receipts": []})
 
 
 def described() -> Any:
@@ -63,6 +76,12 @@ schema = described()
 )
 def test_no_answer_lies_outside_the_document(case: Any, fuzzed: Server) -> None:
     case.call_and_validate(base_url=fuzzed.url, checks=list(CHECKS))
+
+
+def test_gates_of_the_fuzzed_server_have_something_to_show(fuzzed: Server) -> None:
+    with Api(fuzzed) as api:
+        (gate,) = must(api.get("/gates"))["gates"]
+        assert gate["parked"] + gate["resending"] + gate["waiting"] >= 3
 
 
 def test_every_route_is_in_the_document_and_no_other() -> None:

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tenure.surfaces.http.gates import _labels
 from tests.http.serving import Api, must, problem
 
 SAMPLE = re.compile(r'^[a-z_]+(\{[a-z]+="[a-z_]+"\})? -?[0-9.]+$')
@@ -117,3 +118,7 @@ def test_events_after_nonsense_are_refused(api: Api, after: str) -> None:
     with api.http.stream("GET", "/events", headers={"Last-Event-ID": after}) as response:
         response.read()
     problem(response, 400, "invalid_argument")
+
+
+def test_labels_of_metrics_are_escaped() -> None:
+    assert _labels(project="p", gate='a"b\\c\nd') == '{project="p",gate="a\\"b\\\\c\\nd"}'

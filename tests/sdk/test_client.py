@@ -105,6 +105,10 @@ def test_every_route_has_a_method(client: Client) -> None:
     assert client.release(second.lease_id)["status"] == "todo"
     assert len(client.list_tasks(status="todo")["tasks"]) == 2
     assert client.health()["status"] == "ok"
+    assert client.gates() == {"gates": []}
+    with pytest.raises(Refusal) as no_gate:
+        client.resend_receipts()
+    assert no_gate.value.code == "gate_not_found"
     assert "tenure_tasks" in client.metrics()
     assert next(client.events(after=0))["kind"]
     described = client.openapi()

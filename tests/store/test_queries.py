@@ -19,6 +19,7 @@ import tenure
 from tenure.clock import ManualClock
 from tenure.engine import agents, claims, liveness, recovery, tasks, touch
 from tenure.store import queries
+from tenure.store.batch import Statement
 from tenure.store.sqlite import SCHEMA_VERSION, SqliteStore
 from tests.support import add, join, ok, take
 
@@ -54,7 +55,11 @@ def run_by(source: Path) -> Iterator[str]:
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in ("one", "all", "do", "put")
             and isinstance(node.func.value, ast.Name)
-            and node.func.value.id in ("tx", "transaction")
+            and (
+                node.func.value.id in ("tx", "transaction")
+                # A batch runs queries of its own beside those it is given.
+                or (source.stem == "batch" and isinstance(node.args[0], ast.Constant))
+            )
         ):
             yield named(node.args[0])
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) in ("queries", "self.queries"):
@@ -63,7 +68,9 @@ def run_by(source: Path) -> Iterator[str]:
 
 def all_run() -> list[str]:
     """Outside store/store.py and the loader, which handle queries by whatever name they are given."""
-    sources = [source for source in SOURCES if source.parent.name != "store" or source.stem in ("anchor", "sqlite")]
+    sources = [
+        source for source in SOURCES if source.parent.name != "store" or source.stem in ("anchor", "batch", "sqlite")
+    ]
     return sorted({name for source in sources for name in run_by(source)})
 
 
@@ -83,6 +90,14 @@ def test_load_every_query_is_run_somewhere() -> None:
 def test_compile_each_query_on_the_schema_succeeds(store: SqliteStore, name: str) -> None:
     assert "{" not in NAMED[name], "a fragment that nobody defined"
     store.connection.execute("EXPLAIN " + NAMED[name], Anything())
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_place_bound_statement_takes_the_values_of_the_named_one(store: SqliteStore, name: str) -> None:
+    statement = Statement(name, NAMED[name])
+    named = set(re.findall(r":([a-z]\w*)", re.sub(r"'[^']*'", "''", NAMED[name])))
+    assert set(statement.names) == named
+    store.connection.execute("EXPLAIN " + statement.text, statement.values(Anything()))
 
 
 def test_parse_a_name_defined_twice_is_refused() -> None:
@@ -129,12 +144,15 @@ def plan(store: SqliteStore, name: str) -> list[str]:
 # query, the index it must seek, and whether a sort may stand: of the sets that were sought, or of one agent's leases.
 PLANS = [
     ("ready", "tasks_ready (project_id=? AND requires=?)", True),
+    ("ready_ahead", "tasks_ready (project_id=? AND requires=?)", False),
     ("ready_of_kind", "tasks_ready_kind (project_id=? AND kind=? AND requires=?)", True),
     ("kept_for", "tasks_kept (assigned_to=? AND project_id=?)", False),
     ("due_timers", "timers_wake (wake_at_ms<?)", False),
     ("next_wake", "timers_wake", False),
     ("unended_of_agent", "leases_of_agent (agent_id=?)", True),
     ("unended_of_task", "leases_one_per_slot (task_key=?)", False),
+    ("receipts_to_resend", "gate_receipts_resend (project_id=? AND gate=? AND resend_seq>?)", False),
+    ("newest_parked", "gate_receipts_parked (project_id=? AND gate=?)", False),
     ("tasks_named", "sqlite_autoindex_tasks_1 (task_id=?)", False),
 ]
 
@@ -159,6 +177,10 @@ def test_plan_of_a_hot_query_after_analyze_still_walks_no_table(populated: Sqlit
     """Somebody's ANALYZE may choose another index of the same rows, but not the table."""
     populated.connection.execute("ANALYZE")
     assert walks(plan(populated, name)) == []
+
+
+def test_plan_of_any_kept_walks_what_is_kept_and_not_what_is_to_do(populated: SqliteStore) -> None:
+    assert plan(populated, "any_kept") == ["SCAN t USING INDEX tasks_kept"]
 
 
 @pytest.mark.parametrize("name", ["ready", "ready_of_kind"])
@@ -277,6 +299,6 @@ def test_timers_are_written_only_where_the_nearest_is_kept() -> None:
         (path.name, line.strip())
         for path in source.rglob("*.py")
         for line in path.read_text().splitlines()
-        if '"set_timer"' in line
+        if '(tx, "set_timer"' in line or 'do("set_timer"' in line
     ]
     assert [name for name, _ in writers] == ["change.py"]

@@ -16,7 +16,7 @@ import pytest
 from tenure.clock import ManualClock
 from tenure.core.errors import Refused
 from tenure.engine import claims, load, projects, tasks
-from tenure.store.runner import Job, Runner, deliver
+from tenure.store.runner import GAP_S, Job, Runner, deliver
 from tenure.store.sqlite import SqliteStore
 from tenure.store.store import StoreFault, Transaction
 from tests.support import add, dump, join, ok, take
@@ -390,9 +390,12 @@ class Carrier:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="carrier")
         self.carried = 0
+        self.not_before: list[float] = []
 
-    def __call__(self, step: Callable[[], None]) -> None:
+    def __call__(self, step: Callable[[], None], not_before: float) -> None:
         self.carried += 1
+        self.not_before.append(not_before)
+        time.sleep(max(0.0, not_before - time.monotonic()))
         self._pool.submit(step).result(WITHIN_S)
 
 
@@ -415,6 +418,17 @@ def carried(store: SqliteStore, carrier: Carrier) -> Iterator[Runner]:
 def test_carried_bodies_run_on_the_carriers_thread_and_long_ones_on_the_writers(carried: Runner) -> None:
     assert result(carried.write(thread_of)).startswith("carrier")
     assert result(carried.write(thread_of, long=True)) == "tenure-writer"
+
+
+def test_carried_batch_is_told_to_leave_the_lock_free_after_the_one_before(carried: Runner, carrier: Carrier) -> None:
+    written: list[float] = []
+    for number in range(3):
+        result(carried.write(adding(f"T-{number}")))
+        written.append(time.monotonic())
+    for earlier, later in zip(carrier.not_before, carrier.not_before[1:], strict=False):
+        assert later - earlier >= GAP_S
+    # The gap begins with the commit, which was before its answer.
+    assert all(told <= then + GAP_S for then, told in zip(written, carrier.not_before[1:], strict=False))
 
 
 def test_carried_long_body_in_the_middle_keeps_the_order(carried: Runner, store: SqliteStore) -> None:

@@ -39,6 +39,8 @@ PULSE_VALID_MS = 15_000
 GAPS_KEPT = 64
 GAPS_NEEDED = 2
 SIGNS_KEPT = 64
+# A call that leaves itself no more than this part of its term comes close to being late, however short the term is.
+CLOSE_PART = 3
 
 
 def rule_ms(lease: Lease) -> int:
@@ -74,6 +76,17 @@ def warn_at_ms(lease: Lease) -> int | None:
     if lease.warned or lease.term_ms <= lease.warning_ms:
         return None
     return lease.expires_at_ms - lease.warning_ms
+
+
+def close_call(lease: Lease) -> bool:
+    """Whether the holder's last call came close to being late: within the warning time, or a third of its term if less.
+
+    Judged by what was left before the call. What it bought is a whole term, which for a lease shorter than the warning
+    would always be little, and for any other never.
+    """
+    gap, slash, allowed = lease.signs.rpartition(" ")[2].partition("/")
+    left_ms = (int(allowed) - int(gap)) * 100 if slash else lease.term_ms
+    return left_ms <= min(lease.warning_ms, lease.term_ms // CLOSE_PART)
 
 
 def next_wake_ms(lease: Lease) -> int:

@@ -10,9 +10,9 @@ _PAIRS = [high + low for high in CROCKFORD for low in CROCKFORD]
 ID_MAX = 128
 RESERVED_WORDS = ("NA", "TBD")
 
-_FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-_REST = _FIRST | frozenset("._-+@")
-_KIND = _REST | frozenset("/:")
+_FIRST = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_REST = _FIRST + "._-+@"
+_KIND = _REST + "/:"
 
 
 def base32(value: int, length: int) -> str:
@@ -46,7 +46,8 @@ def id_fault(value: str, *, kind: bool = False) -> str | None:
         return "is a word by which receipts say that there is nothing"
     if value[0] not in _FIRST:
         return "must start with a letter or a digit"
-    if not frozenset(value) <= (_KIND if kind else _REST):
+    # Stripped of what is allowed, nothing is left.
+    if value.strip(_KIND if kind else _REST):
         return "may hold only letters, digits and . _ - + @" + (" / :" if kind else "")
     if ".." in value or value.endswith((".", ".lock", "/")):
         return "may not contain '..' or end in '.' or '.lock', since branches and refs are named after it"

@@ -109,6 +109,9 @@ FIELDS: dict[str, tuple[str, int, Any]] = {
     "completed_at": ("time", TIME_CHARS, None),
 }
 
+# A receipt that says nothing.
+SENTINELS: dict[str, Any] = {name: sentinel for name, (_, _, sentinel) in FIELDS.items()}
+
 OUTCOME_FIELDS = (
     "status",
     "outcome_kind",
@@ -305,10 +308,12 @@ def fill(
         "created_at": iso(now_ms),
         "started_at": None if started_at_ms is None else iso(started_at_ms),
     }
-    receipt = {
-        name: _first_said(facts.get(name), body.get(name), known.get(name), sentinel)
-        for name, (_, _, sentinel) in FIELDS.items()
-    }
+    receipt = {**SENTINELS, "inputs": {}, "metadata": {}}
+    # What comes later stands.
+    for source_of in (known, body, facts):
+        for name, value in source_of.items():
+            if value is not None and name in receipt and said(value):
+                receipt[name] = dict(value) if isinstance(value, dict) else value
     if phase == "progress" and task is not None and body.get("progress") is None:
         receipt["progress"] = task.progress
     if phase == "complete":
@@ -325,7 +330,6 @@ def _first_said(*values: object) -> Any:
     """The first value that says something, or else the last one. An object is copied, lest the sentinel be shared."""
     found = values[-1]
     for value in values:
-        # Most are absent, of each receipt's many fields.
         if value is not None and said(value):
             found = value
             break
@@ -389,7 +393,7 @@ def check_phase(receipt: Mapping[str, Any]) -> Refused | None:
     if not 0 <= receipt["progress"] <= 100:
         return _invalid("progress", "must be from 0 to 100", "Give the percentage that is done.")
     for name in EMPTY_FIELDS[phase]:
-        if said(receipt[name]):
+        if receipt[name] is not SENTINELS[name] and said(receipt[name]):
             return _misplaced(name, phase)
     if receipt["retry_requested"] and phase != "escalate" and receipt["status"] != "failure":
         fault = "may be true only in an escalate receipt or in a complete receipt with status failure"
@@ -459,7 +463,10 @@ def _shown(name: object) -> str:
 
 def canonical(value: object) -> str:
     """The one JSON text of a value: keys sorted, no spaces, no escapes that are not needed."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _CANONICAL.encode(value)
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def content_key(receipt: Mapping[str, Any]) -> str:
@@ -469,7 +476,11 @@ def content_key(receipt: Mapping[str, Any]) -> str:
     that moves on between two deliveries (ids, times, the lease, the task's facts), and fields that say nothing. The
     source stays in: one worker's acceptance is never the answer to another's.
     """
-    content = {name: value for name, value in receipt.items() if name not in NOT_CONTENT and said(value)}
+    content = {
+        name: value
+        for name, value in receipt.items()
+        if name not in NOT_CONTENT and value is not SENTINELS.get(name) and said(value)
+    }
     return _digest("tenure.content.v1", canonical(content))
 
 

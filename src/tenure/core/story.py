@@ -100,6 +100,7 @@ SENTENCES: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "died": _fixed("{agent} died (incarnation {incarnation})"),
     "server_started": _fixed("server {server} started; lifted {lifted} leases"),
     "receipt_parked": _fixed("the gate refused receipt {receipt_id} for good, which is parked: {reason}"),
+    "receipt_unparked": _fixed("receipt {receipt_id}, which was parked, was sent again and taken by the gate"),
     "gate_refused": _fixed("receipt {receipt_id} of {agent}, read at the gate, could not be applied: {reason}"),
     "design_started": _fixed("the design program was started (attempt {attempt} of {of})"),
     "design_failed": _fixed("the design program failed (attempt {attempt} of {of}): {error}"),

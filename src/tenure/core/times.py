@@ -20,10 +20,23 @@ _DAYS_TO_1970 = 719_468
 def iso(ms: int) -> str:
     """The instant in UTC, with milliseconds only where there are some. Beyond the years 0000 to 9999: the nearest."""
     days, rest_ms = divmod(min(max(ms, FIRST_MS), LAST_MS), _DAY_MS)
-    year, month, day = _civil(days)
     seconds, fraction = divmod(rest_ms, 1000)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{year:04}-{month:02}-{day:02}T{clock}" + (f".{fraction:03}Z" if fraction else "Z")
+    return f"{_date(days)}T{clock}.{fraction:03}Z" if fraction else f"{_date(days)}T{clock}Z"
+
+
+_DATES: dict[int, str] = {}
+_DATES_MAX = 1_000
+
+
+def _date(days: int) -> str:
+    """A day's date. Nearly all that are asked for are today."""
+    date = _DATES.get(days)
+    if date is None:
+        if len(_DATES) >= _DATES_MAX:
+            _DATES.clear()
+        date = _DATES[days] = "{:04}-{:02}-{:02}".format(*_civil(days))
+    return date
 
 
 def parse_iso(text: object) -> int | None:

@@ -15,7 +15,7 @@ from tenure.core.model import DEFAULT_PROJECT, Agent, Link
 from tenure.core.profiles import profile_named
 from tenure.core.record import Record
 from tenure.engine import change, load
-from tenure.engine.callers import CALLER, known_agent
+from tenure.engine.callers import CALLER, SEEN_EVERY_MS, known_agent
 from tenure.engine.verb import query, verb
 
 TYPE_CHECKING = False
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tenure.core.settings import Settings
     from tenure.store.store import Transaction
 
-# How often a poll is written down as a sign of its agent's life.
-SEEN_EVERY_MS = 1_000
 LINK_KINDS = ("run", "mcp", "server", "stream")
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
         token: int | None
 
 
+# How often a call is written down as a sign of its agent's life; what it does to a lease is written each time.
+SEEN_EVERY_MS = 1_000
+
 # The arguments by which every holder's verb says who calls, with their checks.
 CALLER = {
     "task_id": inputs.optional(inputs.ident),
@@ -54,3 +57,9 @@ def known_agent(tx: Transaction, agent_id: str, incarnation: int | None) -> Agen
         agent_id=agent_id,
         incarnation=agent.incarnation,
     )
+
+
+def see(tx: Transaction, agent: Agent) -> None:
+    """Write down that the agent called, unless that was written a moment ago."""
+    if agent.state != "present" or tx.now_ms - agent.seen_at_ms >= SEEN_EVERY_MS:
+        tx.do("see_agent", agent_id=agent.agent_id, now_ms=tx.now_ms)

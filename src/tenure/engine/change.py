@@ -91,11 +91,13 @@ def save_task(tx: Transaction, task: Task, *, unended: int) -> Task:
     return task
 
 
-def reserve_task(tx: Transaction, task: Task, *, unended: int) -> Task:
+def reserve_task(tx: Transaction, task: Task, *, token: int, unended: int) -> Task:
     """Write that one more slot of a ready task is on offer. Touches only the indexes of what is ready."""
     from tenure.core.assignment import open_slots
 
-    task = task.replace(open_slots=open_slots(task, unended), updated_at_ms=tx.now_ms, version=task.version + 1)
+    task = task.replace(
+        last_token=token, open_slots=open_slots(task, unended), updated_at_ms=tx.now_ms, version=task.version + 1
+    )
     tx.put("reserve_task", task)
     return task
 

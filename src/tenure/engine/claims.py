@@ -150,7 +150,7 @@ def claim_next(
 ) -> Grant | Refused:
     """Take the best ready task. With `resume`, an agent that already holds one gets that one back."""
     asked = Claimant(**claimant)
-    if not resume:
+    if tx.reads_ahead and not resume:
         _look_ahead(tx, asked, preferred_kinds)
     request = _request(tx, asked)
     if isinstance(request, Refused):
@@ -170,7 +170,8 @@ def offer(
     """Reserve ready tasks for a worker until it accepts them. An offer creates no obligation."""
     claimant.setdefault("profile", "worker")
     asked = Claimant(**claimant)
-    _look_ahead(tx, asked, preferred_kinds)
+    if tx.reads_ahead:
+        _look_ahead(tx, asked, preferred_kinds)
     request = _request(tx, asked)
     if isinstance(request, Refused):
         return request
@@ -249,9 +250,10 @@ def refusal_to_give(
 
 def _request(tx: Transaction, asked: Claimant, project_id: str | None = None) -> Request | Refused:
     """Who asks and under which rules; without a task's project, in the one named, else the agent's own."""
-    likely = project_id or asked.project_id or DEFAULT_PROJECT
-    tx.ahead("settings_of", project_id=likely)
-    tx.ahead("requirement_sets", project_id=likely)
+    if tx.reads_ahead:
+        likely = project_id or asked.project_id or DEFAULT_PROJECT
+        tx.ahead("settings_of", project_id=likely)
+        tx.ahead("requirement_sets", project_id=likely)
     known = known_agent(tx, asked.agent_id, asked.incarnation)
     if project_id is None:
         project_id = asked.project_id or (DEFAULT_PROJECT if isinstance(known, Refused) else known.project_id)
@@ -270,7 +272,8 @@ def _request(tx: Transaction, asked: Claimant, project_id: str | None = None) ->
 def _present(tx: Transaction, request: Request) -> Request:
     """The request of a claimant that is written down as present."""
     asked = request.asked
-    return request.replace(agent=present(tx, request.agent, asked.worktree, asked.host, asked.branch))
+    agent = present(tx, request.agent, asked.worktree, asked.host, asked.branch)
+    return request if agent is request.agent else request.replace(agent=agent)
 
 
 def _key(request: Request, verb_name: str, **arguments: Any) -> idempotency.Key | None:
@@ -325,7 +328,8 @@ def _give_next(
         request = _present(tx, request)
     grants: list[Grant] = []
     wanted = _wanted(tx, request)
-    _remember_wanted(request.asked, wanted)
+    if tx.reads_ahead:
+        _remember_wanted(request.asked, wanted)
     more_is_due, looks = _do_what_is_due(tx), 1
     while len(grants) < max_tasks:
         task = _best(tx, wanted, preferred_kinds)
@@ -337,7 +341,7 @@ def _give_next(
         # What is ready and has one slot, nobody holds.
         unended = load.unended_of_task(tx, task.key) if task.slots > 1 else []
         request = request if request.agent.seen_at_ms else _present(tx, request)
-        if state == "active":
+        if tx.reads_ahead and state == "active":
             _read_ahead(tx, task.key, request.agent.agent_id)
         given = _give(tx, task, request, state=state, unended=unended)
         if isinstance(given, Refused):
@@ -466,12 +470,11 @@ def _give(
         server_id=request.asked.server_id,
         **carried,
     )
-    task = task.replace(last_token=lease.token)
     if state == "active":
-        task = ledger.accept(tx, task, lease, settings=request.settings)
+        task = ledger.accept(tx, task.replace(last_token=lease.token), lease, settings=request.settings)
         task = _take(tx, task, lease, unended=len(unended) + 1)
     else:
-        task = change.reserve_task(tx, task, unended=len(unended) + 1)
+        task = change.reserve_task(tx, task, token=lease.token, unended=len(unended) + 1)
     kind = "granted" if state == "active" else "offered"
     change.record(tx, kind, lease=lease, token=lease.token, profile=lease.profile, expires_at_ms=lease.expires_at_ms)
     return task, lease

@@ -3,7 +3,9 @@
 The outbox is our ledger itself: receipts are append-only and numbered, so a cursor tells what the gate still has to
 get. Beside it stand the receipts that do not go there: *parked* ones, which the gate refused for good, and *taken*
 ones, which came from it. A receipt that is taken is applied, marked and counted as read in one transaction, so that it
-is applied once and never goes back.
+is applied once and never goes back. A parked receipt that an operator wants sent again (outbox.py) stays marked, with
+its place in the ledger, until the gate has it: nothing is lost whoever is killed meanwhile, and a gate that gets it
+twice knows it again.
 
 These are steps, not verbs: no surface offers them. The monitor of gates/ runs them, each in a transaction.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 from tenure.core import receipts as rules
 from tenure.core.errors import Refused
 from tenure.core.ids import text_fault
-from tenure.core.model import Task
+from tenure.core.model import Receipt, Task
 from tenure.core.record import Record
 from tenure.engine import change, load
 from tenure.engine.receipts import submit_receipt
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from tenure.core.model import Receipt
+    from tenure.core.settings import Settings
     from tenure.store.store import Transaction
 
 # What a worker may report to the gate instead of to us.
@@ -39,19 +41,42 @@ class GateName(Record):
 
 
 class GateState(Record):
-    """How far our ledger was sent, how far the gate's was read, and how many receipts are parked."""
+    """How far our ledger was sent, how far the gate's was read, and what is known of the gate besides."""
 
     sent_seq: int = 0
     read_seq: int = 0
+    # When the gate last answered as a gate does (0: never, as far as is known), and what went wrong since.
+    heard_at_ms: int = 0
+    error: str = ""
+    # Refused for good; and those of them that are to be sent again.
     parked: int = 0
+    resending: int = 0
+
+
+def configured(tx: Transaction, project_id: str | None = None) -> dict[GateName, Settings]:
+    """Every gate that is to be served: one for each project that names one, or that of one project."""
+    found = {}
+    for project in [project_id] if project_id else [row["project_id"] for row in tx.all("projects")]:
+        settings = load.settings_for(tx, project)
+        if isinstance(settings, Refused) or not settings.receiptgate_url:
+            continue
+        place = f"{settings.receiptgate_url.rstrip('/')} {settings.receiptgate_project or project}"
+        found[GateName(project_id=project, gate=place)] = settings
+    return found
 
 
 def state(tx: Transaction, name: GateName) -> GateState:
     """What is kept about a gate; nothing yet before its first cursor was saved."""
     row = tx.one("gate", **name.as_dict()) or {}
-    parked = tx.one("count_parked", **name.as_dict())
-    assert parked is not None
-    return GateState(**row, parked=parked["n"])
+    counts = tx.one("count_parked", **name.as_dict())
+    assert counts is not None
+    return GateState(**row, **counts)
+
+
+def heard(tx: Transaction, name: GateName, age_ms: int | None, error: str) -> None:
+    """The gate last answered so long ago (None: it has not, to whoever tells this), and this is wrong now."""
+    heard_at_ms = 0 if age_ms is None else max(0, tx.now_ms - age_ms)
+    tx.do("gate_heard", **name.as_dict(), heard_at_ms=heard_at_ms, error=error[:DETAIL_CHARS])
 
 
 # -- ours, to the gate ------------------------------------------------------------------------------------------------
@@ -70,13 +95,39 @@ def sent(tx: Transaction, name: GateName, seq: int) -> None:
 
 def park(tx: Transaction, name: GateName, receipt: Receipt, reason: str) -> None:
     """The gate will never take this receipt: remember it, tell it, and go on behind it."""
-    reason = reason[:DETAIL_CHARS]
-    marks = {"receipt_id": receipt.receipt_id, "state": "parked", "detail": reason, "now_ms": tx.now_ms}
+    marks = {"receipt_id": receipt.receipt_id, "state": "parked", "detail": reason[:DETAIL_CHARS], "now_ms": tx.now_ms}
     if tx.do("mark_gate_receipt", **name.as_dict(), **marks):
-        row = tx.one("task_by_key", key=receipt.task_key)
-        task = None if row is None else Task(**row)
-        change.record(tx, "receipt_parked", task=task, receipt_id=receipt.receipt_id, gate=name.gate, reason=reason)
+        _tell_parked(tx, name, receipt, reason)
     sent(tx, name, receipt.seq)
+
+
+def to_resend(tx: Transaction, name: GateName, limit: int) -> list[Receipt]:
+    """Parked receipts that are to be sent again, in the order of our ledger."""
+    return [Receipt(**row) for row in tx.all("receipts_to_resend", **name.as_dict(), limit=limit)]
+
+
+def resent(tx: Transaction, name: GateName, receipt: Receipt) -> None:
+    """The gate has taken a receipt that was parked. Whoever finds it forgotten already was not the first to send it."""
+    if tx.do("unpark", **name.as_dict(), receipt_id=receipt.receipt_id):
+        task = _task_of(tx, receipt)
+        change.record(tx, "receipt_unparked", task=task, receipt_id=receipt.receipt_id, gate=name.gate)
+
+
+def park_again(tx: Transaction, name: GateName, receipt: Receipt, reason: str) -> None:
+    """The gate refused the receipt once more. One that another server has delivered meanwhile stays delivered."""
+    marks = {"receipt_id": receipt.receipt_id, "detail": reason[:DETAIL_CHARS], "now_ms": tx.now_ms}
+    if tx.do("park_again", **name.as_dict(), **marks):
+        _tell_parked(tx, name, receipt, reason)
+
+
+def _tell_parked(tx: Transaction, name: GateName, receipt: Receipt, reason: str) -> None:
+    task, reason = _task_of(tx, receipt), reason[:DETAIL_CHARS]
+    change.record(tx, "receipt_parked", task=task, receipt_id=receipt.receipt_id, gate=name.gate, reason=reason)
+
+
+def _task_of(tx: Transaction, receipt: Receipt) -> Task | None:
+    row = tx.one("task_by_key", key=receipt.task_key)
+    return None if row is None else Task(**row)
 
 
 # -- the gate's, to us ------------------------------------------------------------------------------------------------

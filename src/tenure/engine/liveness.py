@@ -8,7 +8,7 @@ from tenure.core.errors import Refused
 from tenure.core.phases import phase_of
 from tenure.core.record import Record
 from tenure.engine import change, claims, holding, load, recovery
-from tenure.engine.callers import CALLER
+from tenure.engine.callers import CALLER, see
 from tenure.engine.touch import EXPECT_SILENCE_S
 from tenure.engine.verb import verb
 
@@ -58,7 +58,7 @@ def renew(
         lease = lease.replace(term_ms=ttl_s * 1000)
     after = seen(lease, tx.now_ms, extends=True, expect_silence_ms=expect_silence_s * 1000)
     after = _counted(tx, after.replace(server_id=server_id or lease.server_id), holding.settings_of(tx, held.task))
-    tx.do("see_agent", agent_id=lease.agent_id, now_ms=tx.now_ms)
+    see(tx, held.agent)
     return Kept(lease=change.extend(tx, held.lease, after), task=held.task)
 
 
@@ -91,7 +91,7 @@ def report(
     lease = reported(tx, held.lease, held.task, settings, progress, message, expect_silence_s * 1000)
     lease = change.extend(tx, held.lease, lease.replace(server_id=server_id or lease.server_id))
     task = change.save_progress(tx, held.task.replace(progress=progress))
-    tx.do("see_agent", agent_id=lease.agent_id, now_ms=tx.now_ms)
+    see(tx, held.agent)
     change.record(
         tx,
         "reported",

@@ -7,7 +7,7 @@ from tenure.core.errors import Refused
 from tenure.core.model import Message
 from tenure.core.record import Record
 from tenure.engine import change, claims, holding, liveness, load
-from tenure.engine.callers import CALLER, known_agent
+from tenure.engine.callers import CALLER, known_agent, see
 from tenure.engine.verb import query, verb
 
 TYPE_CHECKING = False
@@ -214,7 +214,7 @@ def _noted(
     held = holding.find(tx, caller)
     if isinstance(held, Refused):
         return held
-    tx.do("see_agent", agent_id=agent_id, now_ms=tx.now_ms)
+    see(tx, held.agent)
     if isinstance(held, holding.Lost):
         # Words do no harm: a lost holder's decision is kept for whoever goes on.
         return held.task, held.agent, None

@@ -9,13 +9,14 @@ from tenure.core import inputs
 from tenure.core.errors import Refused
 from tenure.core.model import DEFAULT_PROJECT, Task
 from tenure.core.record import Record
-from tenure.engine import observe
+from tenure.engine import observe, outbox
 from tenure.engine.verb import query
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tenure.core.gridlock import Gridlock
     from tenure.engine.observe import Statistics, TaskView
+    from tenure.engine.outbox import GateView
     from tenure.store.store import Transaction
 
 # Events looked at, ready tasks whose age is looked at, dead letters shown.
@@ -42,14 +43,6 @@ class Waiting(Record):
     since_ms: int
 
 
-class Backlog(Record):
-    """What an external gate has not been told yet, and what it refused for good."""
-
-    gate: str
-    unsent: int
-    parked: int
-
-
 class Pace(Record):
     """The numbers of a project's operation."""
 
@@ -61,19 +54,21 @@ class Pace(Record):
     ready: int
     oldest: Waiting | None
     gridlock: Gridlock
-    backlogs: tuple[Backlog, ...]
+    gates: tuple[GateView, ...]
     dead: tuple[TaskView, ...]
     now_ms: int
 
 
 @query(project_id=inputs.ident, minutes=inputs.whole(1, 7 * 24 * 60), slices=inputs.whole(1, 200))
 def pace(tx: Transaction, *, project_id: str = DEFAULT_PROJECT, minutes: int = 60, slices: int = 60) -> Pace | Refused:
-    """Throughput, recoveries, what waits and for how long, gridlock, backlogs and dead letters of a project."""
+    """Throughput, recoveries, what waits and for how long, gridlock, external gates and dead letters of a project."""
     numbers = observe.statistics.body(tx, project_id=project_id)
     if isinstance(numbers, Refused):
         return numbers
     stuck = observe.gridlock.body(tx, project_id=project_id)
     assert not isinstance(stuck, Refused)
+    gates = outbox.list_gates.body(tx, project_id=project_id)
+    assert not isinstance(gates, Refused)
     ready = tx.one("count_all_ready", project_id=project_id, limit=100_000)
     assert ready is not None
     dead = tx.all("cards_of_status", project_id=project_id, status="dead", limit=DEAD_MAX)
@@ -87,10 +82,7 @@ def pace(tx: Transaction, *, project_id: str = DEFAULT_PROJECT, minutes: int = 6
         ready=ready["n"],
         oldest=_oldest(tx, project_id),
         gridlock=stuck,
-        backlogs=tuple(
-            Backlog(gate=row["gate"], unsent=row["unsent"], parked=row["parked"])
-            for row in tx.all("backlogs", project_id=project_id)
-        ),
+        gates=gates,
         dead=tuple(observe.views_of(tx, [Task(**row) for row in dead])),
         now_ms=tx.now_ms,
     )

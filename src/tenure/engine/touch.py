@@ -11,7 +11,7 @@ from tenure.core.deadline import live, seen
 from tenure.core.errors import Refused
 from tenure.core.record import Record
 from tenure.engine import change, load
-from tenure.engine.callers import CALLER, known_agent
+from tenure.engine.callers import CALLER, known_agent, see
 from tenure.engine.verb import verb
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ def touch(
         # Whoever proves to be alive holds what it extends: the exit of an older run is not its death.
         after = after.replace(incarnation=agent.incarnation, server_id=server_id or lease.server_id)
         leases.append(change.extend(tx, lease, after))
-    tx.do("see_agent", agent_id=agent_id, now_ms=tx.now_ms)
+    see(tx, agent)
     if agent.lost_lease_id is not None:
         from tenure.engine.holding import note_return
 

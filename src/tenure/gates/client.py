@@ -24,6 +24,9 @@ ANSWER_S = 10.0
 PAGE = 50
 # Statuses of the 4xx family that are about us, the address or the moment, not about the receipt.
 ABOUT_THE_WHOLE = frozenset((401, 402, 403, 404, 405, 407, 408, 421, 423, 425, 426, 429, 431, 451))
+# What a Tenure server says of those when it acts on receipts and knows no such lease: it keeps no receipts of others at
+# all, which is about the whole, or it has a task of that name itself, which is about the receipt.
+NO_SUCH_LEASE = ("lease_not_found", "not_holder")
 CONFLICT = 409
 
 
@@ -53,7 +56,7 @@ class GateClient:
             return None
         if response.status_code == CONFLICT and self._holds(body):
             return None
-        if response.is_client_error and response.status_code not in ABOUT_THE_WHOLE:
+        if response.is_client_error and self._is_about_the_receipt(response, body):
             return _told(response)
         raise GateDown(_told(response))
 
@@ -69,6 +72,14 @@ class GateClient:
         if any(place <= before for (before, _), (place, _) in zip([(seq, None), *page], page, strict=False)):
             raise GateDown("The gate's receipts are not in the order of chain.seq.")
         return page
+
+    def _is_about_the_receipt(self, response: httpx.Response, body: Mapping[str, Any]) -> bool:
+        """Whether a refusal would be the same at any time, and is no reason to expect it for the next receipt."""
+        if response.status_code not in ABOUT_THE_WHOLE:
+            return True
+        if _problem(response).get("code") not in NO_SUCH_LEASE:
+            return False
+        return self._ask("GET", f"/tasks/{quote(body['task_id'], safe='')}").is_success
 
     def _holds(self, body: Mapping[str, Any]) -> bool:
         """Whether the gate has this very receipt, under its id."""
@@ -110,13 +121,18 @@ def _json(response: httpx.Response) -> dict[str, Any]:
     return found
 
 
+def _problem(response: httpx.Response) -> dict[str, Any]:
+    """What a refusal says of itself, if it says so in JSON."""
+    if "json" not in response.headers.get("content-type", ""):
+        return {}
+    try:
+        return _json(response)
+    except GateDown:
+        return {}
+
+
 def _told(response: httpx.Response) -> str:
     """A refusal in a line: the status, and what a problem document says."""
-    words = ""
-    if "json" in response.headers.get("content-type", ""):
-        try:
-            found = _json(response)
-        except GateDown:
-            found = {}
-        words = ": ".join(str(found[name]) for name in ("code", "error", "detail") if found.get(name))
+    found = _problem(response)
+    words = ": ".join(str(found[name]) for name in ("code", "error", "detail") if found.get(name))
     return " ".join(filter(None, (f"HTTP {response.status_code}", words)))[:400]

@@ -78,7 +78,7 @@ class PostgresRunner:
         deliver: Callable[[Sequence[Job]], None] = deliver,
         make_future: Callable[[], Any] = Future,
         written_elsewhere: Callable[[], None] | None = None,
-        carry: Callable[[Callable[[], None]], None] | None = None,
+        carry: Callable[[Callable[[], None], float], None] | None = None,
     ) -> None:
         """`carry` is for a writer that holds a lock which all others wait for. Here nobody does, and a round trip
         would keep the event loop waiting."""

@@ -130,6 +130,8 @@ class Batch:
 class PostgresTransaction(Transaction):
     """A transaction that is begun with its first statement."""
 
+    reads_ahead = True
+
     def __init__(
         self,
         wire: Wire,

@@ -6,9 +6,10 @@ lock free for at least 2 ms, so that command-line processes, which retry every 1
 closes the transaction (a full disk does) loses the batch, which is then run again verb by verb, so that every caller
 gets the truth about its own.
 
-With `carry` the bodies of a batch run on another thread, an event loop's: two threads that both run Python take turns,
-and a writer that gives the interpreter up at each statement would get it back only when the loop is idle, with the
-store's lock in its hands. Waiting for the lock and for the disk stays here.
+With `carry(step, not_before)` the bodies of a batch run on another thread, an event loop's, and not sooner than that
+time: two threads that both run Python take turns, and a writer that gives the interpreter up at each statement would
+get it back only when the loop is idle, with the store's lock in its hands. Waiting for the lock and for the disk stays
+here.
 
 Reads run on connections of their own and never wait for the writer. The queue is bounded: past its end a caller is
 refused at once with `overloaded`, which costs it less than waiting for an answer that comes too late.
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 HOLD_S = 0.005
+# What a verb leaves to be written at the end of its batch (store/batch.py) takes about this long, and is part of it.
+LEFT_S = 0.00002
 GAP_S = 0.002
+# How long before the end of the gap the next batch is handed to its carrier.
+EARLY_S = 0.001
 WAITING_MAX = 4_096
 READERS = 2
 # How often an idle writer looks whether another process has written. The look costs microseconds.
@@ -83,7 +88,7 @@ class Runner:
         deliver: Callable[[Sequence[Job]], None] = deliver,
         make_future: Callable[[], Any] = Future,
         written_elsewhere: Callable[[], None] | None = None,
-        carry: Callable[[Callable[[], None]], None] | None = None,
+        carry: Callable[[Callable[[], None], float], None] | None = None,
     ) -> None:
         self._store = store
         self._deliver = deliver
@@ -91,6 +96,8 @@ class Runner:
         self._written_elsewhere = written_elsewhere
         self._carry = carry
         self._seen_version = store.data_version()
+        # Until then the lock is left free.
+        self._free_until = 0.0
         self._waiting_max = waiting_max
         self._writes: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -147,13 +154,13 @@ class Runner:
         while first is not None:
             batch = _Batch(self._writes, first, self._carry is not None)
             self._run(batch)
+            self._free_until = time.monotonic() + GAP_S
             self._deliver(batch.jobs)
             self.batches += 1
             self.written += len(batch.jobs)
             if batch.ended:
                 return
             self._look_elsewhere()
-            time.sleep(GAP_S)
             first = batch.left_over or self._first()
 
     def _first(self) -> Job | None:
@@ -179,8 +186,11 @@ class Runner:
             self._written_elsewhere()
 
     def _run(self, batch: _Batch) -> None:
+        carry = None if batch.long else self._carry
+        # Whoever carries the batch may be busy, and begins when it can; on this thread it begins when the gap is over.
+        time.sleep(max(0.0, self._free_until - time.monotonic() - (0.0 if carry is None else EARLY_S)))
         try:
-            outcomes = self._store.run_many(batch.take, None if batch.long else self._carry)
+            outcomes = self._store.run_many(batch.take, carry and (lambda step: carry(step, self._free_until)))
         except BatchLost:
             outcomes = [self._alone(self._store.run, job) for job in batch.all_taken()]
         except StoreFault as failed:
@@ -237,7 +247,7 @@ class _Batch:
         if self._until is None:
             # The first take happens with the lock in hand: the hold is counted from here.
             self._until = now + HOLD_S
-        if self._next is None and self.left_over is None and now < self._until:
+        if self._next is None and self.left_over is None and now + LEFT_S * len(self.jobs) < self._until:
             try:
                 self._next = self._waiting.get_nowait()
             except queue.Empty:

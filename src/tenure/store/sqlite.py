@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
+    from tenure.store.batch import Batching
     from tenure.store.store import Clock
 
     R = TypeVar("R")
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 # In the file's header: "TENU". A file of another program is refused instead of being filled with our tables.
 APPLICATION_ID = 0x54454E55
 RETRY_MIN_S = 0.001
@@ -76,6 +77,7 @@ class SqliteStore(Store):
         # What the bodies of this connection's batches share, and as of which foreign write it is known.
         self._memory = Memory(queries.FORGETS)
         self._memory_version = -1
+        self._batching: Batching | None = None
         self.connection = self._faulting(lambda: self._connect(create))
         try:
             self._faulting(self._prepare)
@@ -167,6 +169,8 @@ class SqliteStore(Store):
             self._begin()
             transaction = Transaction(self.connection, self.queries, self._now(), self.random)
             self.answered_at_ms = transaction.now_ms
+            # What batches of this connection remember does not see what is written here.
+            self._memory.clear()
             answer = body(transaction)
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -213,18 +217,25 @@ class SqliteStore(Store):
     def _batch(
         self,
         take: Callable[[], Callable[[Transaction], Any] | None],
-        run_one: Callable[[Callable[[Transaction], Any], Transaction, list[Transaction]], Outcome],
+        run_one: Callable[[Callable[[Transaction], Any], int, list[Transaction]], Outcome],
         carry: Callable[[Callable[[], None]], None] | None = None,
     ) -> list[Outcome]:
         outcomes: list[Outcome] = []
         transactions: list[Transaction] = []
 
+        if self._batching is None:
+            # Imported here because only a server's writer has batches.
+            from tenure.store.batch import Batching
+
+            self._batching = Batching(self.queries, self._memory)
+        self._batching.cursor = self.connection
+
         def bodies() -> None:
             # One instant for all: it was read after the lock was taken, and the lock is held for milliseconds.
             now_ms = self._batch_now()
             while (body := take()) is not None:
-                transaction = Transaction(self.connection, self.queries, now_ms, self.random, self._memory)
-                outcomes.append(run_one(body, transaction, transactions))
+                outcomes.append(run_one(body, now_ms, transactions))
+            self._write_what_waits()
 
         def begun() -> None:
             if self._begin_at_once():
@@ -266,20 +277,28 @@ class SqliteStore(Store):
 
     def _forgetting_roll_back(self) -> None:
         self._memory.clear()
+        if self._batching is not None:
+            self._batching.drop()
         self._roll_back()
 
-    def _run_bare(
-        self, body: Callable[[Transaction], Any], transaction: Transaction, transactions: list[Transaction]
-    ) -> Outcome:
+    def _run_bare(self, body: Callable[[Transaction], Any], now_ms: int, transactions: list[Transaction]) -> Outcome:
+        assert self._batching is not None
+        transaction = self._batching.transaction(now_ms, self.random)
         transactions.append(transaction)
         try:
-            return Outcome(answer=body(transaction), at_ms=transaction.now_ms)
+            return Outcome(answer=body(transaction), at_ms=now_ms)
         except Exception as error:
             raise (_BodyFailed if self.connection.in_transaction else BatchLost) from error
 
-    def _run_guarded(
-        self, body: Callable[[Transaction], Any], transaction: Transaction, transactions: list[Transaction]
-    ) -> Outcome:
+    def _write_what_waits(self) -> None:
+        assert self._batching is not None
+        try:
+            self._batching.write_all()
+        except Exception as error:
+            raise (_BodyFailed if self.connection.in_transaction else BatchLost) from error
+
+    def _run_guarded(self, body: Callable[[Transaction], Any], now_ms: int, transactions: list[Transaction]) -> Outcome:
+        transaction = Transaction(self.connection, self.queries, now_ms, self.random, self._memory)
         self.connection.execute("SAVEPOINT verb")
         try:
             outcome = Outcome(answer=body(transaction), at_ms=transaction.now_ms)

@@ -11,7 +11,7 @@ from tenure.core.errors import Refused, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, Protocol, TypeVar
 
     from tenure.core.record import Record
@@ -76,6 +76,11 @@ class Memory:
         else:
             self._known.pop(table, None)
 
+    def of(self, table: str) -> Iterable[Any]:
+        """Everything that is known of a table."""
+        known = self._known.get(table)
+        return () if known is None else known.values()
+
     def clear(self) -> None:
         self._known.clear()
 
@@ -93,6 +98,9 @@ def _names(text: str, cursor: Any) -> list[str]:
 
 class Transaction:
     """One verb's view of the store. `now_ms` is fixed for its whole life."""
+
+    # Whether it pays to say what will be asked: see `ahead`.
+    reads_ahead = False
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tenure.core.reconcile import AssignmentHealth
     from tenure.engine.claims import Grant
     from tenure.engine.observe import TaskDetail, TaskView
+    from tenure.engine.outbox import GateView
 
 
 def _time(ms: int | None) -> str | None:
@@ -200,4 +201,29 @@ def event(value: Event) -> dict[str, Any]:
         "lease_id": value.lease_id,
         "agent_id": value.agent_id,
         "data": json.loads(value.data),
+    }
+
+
+def gate(value: GateView) -> dict[str, Any]:
+    """An external gate: how far it was carried, and what it would not take."""
+    return {
+        "project_id": value.project_id,
+        "gate": value.gate,
+        "sent_seq": value.sent_seq,
+        "read_seq": value.read_seq,
+        "waiting": value.waiting,
+        "resending": value.resending,
+        "parked": value.parked,
+        "parked_receipts": [
+            {
+                "receipt_id": one.receipt_id,
+                "task_id": one.task_id,
+                "phase": one.phase,
+                "reason": one.reason,
+                "parked_at": iso(one.at_ms),
+            }
+            for one in value.parked_receipts
+        ],
+        "last_exchange_at": _time(value.heard_at_ms or None),
+        "error": value.error,
     }

@@ -295,6 +295,13 @@ WHERE t.key = (
     ORDER BY r.rank_ms, r.key LIMIT 1)
 ORDER BY t.rank_ms, t.key LIMIT 1
 
+-- Several of them at once, of one capability set.
+
+-- name: ready_ahead
+SELECT {task} FROM tasks t
+WHERE t.project_id = :project_id AND t.requires = :requires AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+ORDER BY t.rank_ms, t.key LIMIT :limit
+
 -- name: ready_of_kind
 SELECT {task} FROM json_each(:sets) wanted CROSS JOIN tasks t
 WHERE t.key = (
@@ -316,9 +323,12 @@ SELECT count(*) AS n FROM (
         AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
     LIMIT :limit) found
 
+-- Of all that is kept, which is little. The project is made useless for an index: by it all that is to do would be read.
+
 -- name: any_kept
 SELECT 1 AS yes FROM tasks t
-WHERE t.project_id = :project_id AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0 LIMIT 1
+WHERE t.project_id || '' = :project_id AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0
+LIMIT 1
 
 -- name: kept_for_agents
 SELECT wanted.value AS agent_id FROM json_each(:agent_ids) wanted
@@ -899,17 +909,38 @@ RETURNING key, receipt_count, receipt_hash
 UPDATE foreign_tasks SET receipt_count = :receipt_count, receipt_hash = :receipt_hash WHERE key = :key
 
 -- name: gate
-SELECT g.sent_seq, g.read_seq FROM gates g WHERE g.project_id = :project_id AND g.gate = :gate
+SELECT g.sent_seq, g.read_seq, g.heard_at_ms, g.error FROM gates g WHERE g.project_id = :project_id AND g.gate = :gate
 
 -- name: count_parked
-SELECT count(*) AS n FROM gate_receipts m
-WHERE m.project_id = :project_id AND m.gate = :gate AND m.state = 'parked'
+SELECT
+    (SELECT count(*) FROM gate_receipts m
+     WHERE m.project_id = :project_id AND m.gate = :gate AND m.state = 'parked' AND m.resend_seq IS NULL) AS parked,
+    (SELECT count(*) FROM gate_receipts m
+     WHERE m.project_id = :project_id AND m.gate = :gate AND m.resend_seq IS NOT NULL) AS resending
+
+-- name: count_unsent
+SELECT count(*) AS n FROM (
+    SELECT r.project_id, r.receipt_id FROM receipts r WHERE r.seq > :sent_seq ORDER BY r.seq LIMIT :limit) found
+WHERE found.project_id = :project_id AND NOT EXISTS (SELECT 1 FROM gate_receipts m
+    WHERE m.project_id = found.project_id AND m.gate = :gate AND m.receipt_id = found.receipt_id)
+
+-- name: newest_parked
+SELECT m.receipt_id, r.task_id, r.phase, m.detail AS reason, m.at_ms FROM gate_receipts m
+JOIN receipts r ON r.receipt_id = m.receipt_id
+WHERE m.project_id = :project_id AND m.gate = :gate AND m.state = 'parked' AND m.resend_seq IS NULL
+ORDER BY m.at_ms DESC, m.receipt_id DESC LIMIT :limit
 
 -- name: gate_advance
 INSERT INTO gates (project_id, gate, sent_seq, read_seq) VALUES (:project_id, :gate, :sent_seq, :read_seq)
 ON CONFLICT (project_id, gate) DO UPDATE SET
     sent_seq = CASE WHEN excluded.sent_seq > gates.sent_seq THEN excluded.sent_seq ELSE gates.sent_seq END,
     read_seq = CASE WHEN excluded.read_seq > gates.read_seq THEN excluded.read_seq ELSE gates.read_seq END
+
+-- name: gate_heard
+INSERT INTO gates (project_id, gate, heard_at_ms, error) VALUES (:project_id, :gate, :heard_at_ms, :error)
+ON CONFLICT (project_id, gate) DO UPDATE SET error = excluded.error,
+    heard_at_ms = CASE WHEN excluded.heard_at_ms > gates.heard_at_ms THEN excluded.heard_at_ms
+        ELSE gates.heard_at_ms END
 
 -- name: gate_receipt
 SELECT state FROM gate_receipts WHERE project_id = :project_id AND gate = :gate AND receipt_id = :receipt_id
@@ -918,6 +949,27 @@ SELECT state FROM gate_receipts WHERE project_id = :project_id AND gate = :gate 
 INSERT INTO gate_receipts (project_id, gate, receipt_id, state, detail, at_ms)
 VALUES (:project_id, :gate, :receipt_id, :state, :detail, :now_ms)
 ON CONFLICT (project_id, gate, receipt_id) DO NOTHING
+
+-- name: resend_receipt
+UPDATE gate_receipts SET resend_seq = :seq
+WHERE project_id = :project_id AND gate = :gate AND receipt_id = :receipt_id AND state = 'parked'
+
+-- name: resend_parked
+UPDATE gate_receipts
+SET resend_seq = (SELECT r.seq FROM receipts r WHERE r.receipt_id = gate_receipts.receipt_id)
+WHERE project_id = :project_id AND gate = :gate AND state = 'parked' AND resend_seq IS NULL
+
+-- name: receipts_to_resend
+SELECT {receipt} FROM gate_receipts m JOIN receipts r ON r.receipt_id = m.receipt_id
+WHERE m.project_id = :project_id AND m.gate = :gate AND m.resend_seq IS NOT NULL ORDER BY m.resend_seq LIMIT :limit
+
+-- name: park_again
+UPDATE gate_receipts SET resend_seq = NULL, detail = :detail, at_ms = :now_ms
+WHERE project_id = :project_id AND gate = :gate AND receipt_id = :receipt_id AND resend_seq IS NOT NULL
+
+-- name: unpark
+DELETE FROM gate_receipts
+WHERE project_id = :project_id AND gate = :gate AND receipt_id = :receipt_id AND state = 'parked'
 
 -- == the newest page ==
 
@@ -1235,13 +1287,6 @@ ORDER BY t.requires, t.rank_ms, t.key LIMIT :limit
 -- name: count_all_ready
 SELECT count(*) AS n FROM (SELECT 1 FROM tasks t
     WHERE t.project_id = :project_id AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0 LIMIT :limit) found
-
--- name: backlogs
-SELECT g.gate, g.sent_seq,
-    (SELECT count(*) FROM receipts r WHERE r.seq > g.sent_seq AND r.project_id = g.project_id) AS unsent,
-    (SELECT count(*) FROM gate_receipts m
-     WHERE m.project_id = g.project_id AND m.gate = g.gate AND m.state = 'parked') AS parked
-FROM gates g WHERE g.project_id = :project_id ORDER BY g.gate
 
 -- name: edges_around
 WITH RECURSIVE

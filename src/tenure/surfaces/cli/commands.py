@@ -730,6 +730,23 @@ the old store meanwhile is not: stop its servers first. The old store stays as i
         aliases=("board reconcile", "force_reconciliation"),
     ),
     _command(
+        "gate status",
+        "gates:status",
+        "External gates: what was sent, what waits, and which receipts are parked and why.",
+        "tenure gate",
+        "tenure gate --project ours --json",
+        aliases=("gate", "gates", "gate list"),
+    ),
+    _command(
+        "gate resend",
+        "gates:resend",
+        "Have the gate's parked receipts sent again, once what kept it from taking them is gone.",
+        "tenure gate resend",
+        "tenure gate resend --receipt 01HTZQX7Y8Z9A0B1C2D3E4F5G6",
+        options=(Option(name="--receipt", value="ID", help="Only this one.", aliases=("--receipt-id",)),),
+        aliases=("gate retry",),
+    ),
+    _command(
         "up",
         "server:up",
         "Start the server: HTTP for workers, with the monitors inside.",
@@ -883,4 +900,5 @@ GROUPS = {
     "rescue": "Uncommitted work that was saved from lost holders.",
     "hook": "What git's hooks run.",
     "board": "An external board: connect, check, retry.",
+    "gate": "An external ReceiptGate: what waits, what is parked, send it again.",
 }

@@ -63,6 +63,7 @@ def _examine(context: Context) -> Iterator[Finding]:
         _gridlock,
         _designs,
         _boards,
+        _gates,
     )
     for check in checks:
         yield from check(context)
@@ -175,6 +176,14 @@ def _boards(context: Context) -> Iterator[Finding]:
     from tenure.surfaces.cli.boards import findings_for_doctor
 
     repair = "tenure board check, then tenure reconcile or tenure board retry"
+    for check, well, detail in findings_for_doctor(context):
+        yield Finding(check=check, well=well, detail=detail, repair=repair)
+
+
+def _gates(context: Context) -> Iterator[Finding]:
+    from tenure.surfaces.cli.gates import findings_for_doctor
+
+    repair = "see tenure gate; when the cause is gone: tenure gate resend"
     for check, well, detail in findings_for_doctor(context):
         yield Finding(check=check, well=well, detail=detail, repair=repair)
 

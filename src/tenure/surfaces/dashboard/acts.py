@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.core.errors import Refused, refuse
 from tenure.core.model import DEFAULT_PROJECT
-from tenure.engine import board, boards, notes, tasks
+from tenure.engine import board, boards, notes, outbox, tasks
 from tenure.surfaces import shapes
 from tenure.surfaces.dashboard import example, sessions
 from tenure.surfaces.dashboard import shapes as own
@@ -29,6 +29,7 @@ ACTS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "move": (board.move_task, ("task_id", "status", "message", "revoke")),
     "requeue": (tasks.requeue_task, ("task_id",)),
     "retry": (boards.retry_board, ()),
+    "resend": (outbox.resend_receipts, ()),
     "add": (tasks.add_task, ("title", "body", "kind", "priority", "after")),
     "message": (notes.send_message, ("task_id", "text")),
     "example": (tasks.add_tasks, ()),
@@ -73,6 +74,8 @@ async def act(request: Request) -> Response:
         return answers.reply(shapes.message(done), 201)
     if name == "example":
         return answers.reply({"tasks": [task.task_id for task in done]}, 201)
+    if name == "resend":
+        return answers.reply(own.gate(done.gate))
     return answers.reply(own.external(done) if name == "retry" else shapes.task(done))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from starlette.responses import Response
+
 from tenure.core.errors import Refused
 from tenure.core.model import DEFAULT_PROJECT
 from tenure.engine import board as boards
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from tenure.surfaces.http.node import Node
 
@@ -44,7 +45,7 @@ async def _shared(request: Request, key: tuple[Any, ...], ask: Callable[[], Awai
     if key not in kept:
         kept[key] = (now, asyncio.ensure_future(_answer(ask)))
     response = await asyncio.shield(kept[key][1])
-    return type(response)(response.body, response.status_code, media_type=response.headers["content-type"])
+    return Response(response.body, response.status_code, media_type=response.headers["content-type"])
 
 
 async def _answer(ask: Callable[[], Awaitable[Any]]) -> Response:

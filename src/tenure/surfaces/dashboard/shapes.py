@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tenure.engine.fleet import Member, Span
     from tenure.engine.neighbours import Neighbours
     from tenure.engine.observe import Statistics, TaskView
+    from tenure.engine.outbox import GateView
     from tenure.engine.pace import Pace
 
 
@@ -198,7 +199,7 @@ def pace(value: Pace) -> dict[str, Any]:
         "oldest": None if value.oldest is None else value.oldest.as_dict(),
         "gridlocked": value.gridlock.gridlocked,
         "gridlock": value.gridlock.sentences(),
-        "backlogs": [one.as_dict() for one in value.backlogs],
+        "gates": [gate(one) for one in value.gates],
         "dead": [view(one) for one in value.dead],
     }
 
@@ -213,6 +214,20 @@ def external(value: BoardView) -> dict[str, Any]:
         "parked": value.parked,
         "parked_writes": list(value.parked_writes),
         "swept_at": value.swept_at_ms or None,
+        "error": value.error,
+    }
+
+
+def gate(value: GateView) -> dict[str, Any]:
+    """An external gate: what it has still to get, and what it would not take."""
+    return {
+        "name": value.gate,
+        "waiting": value.waiting + value.resending,
+        "parked": value.parked,
+        "parked_writes": [
+            f"{one.receipt_id} ({one.task_id}, {one.phase}): {one.reason}" for one in value.parked_receipts
+        ],
+        "swept_at": value.heard_at_ms or None,
         "error": value.error,
     }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
+from tenure.core.deadline import close_call
 from tenure.core.times import iso
 
 if TYPE_CHECKING:
@@ -36,9 +37,21 @@ UNAVAILABLE = frozenset(
 )
 
 
+class Reply(Response):
+    """A JSON answer. Its headers are made here: Starlette's way costs more than all else that is done for it."""
+
+    def __init__(self, body: bytes, status: int, headers: dict[str, str] | None) -> None:
+        self.status_code = status
+        self.body = body
+        self.background = None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+        if headers is not None:
+            self.raw_headers += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON answer."""
-    return Response(encode(value), status, headers, "application/json")
+    return Reply(encode(value), status, headers)
 
 
 def no_content(retry_after_s: int = NO_WORK_BACKOFF_S) -> Response:
@@ -77,9 +90,9 @@ def offered(grant: Grant) -> dict[str, Any]:
 
 def offer_headers(grants: Sequence[Grant]) -> dict[str, str]:
     """What the fixed body of an offer has no place for: each lease's term (unless it began earlier) and its token."""
-    headers = {"Tenure-Token": ",".join(str(grant.lease.token) for grant in grants)}
+    headers = {"Tenure-Token": ",".join([str(grant.lease.token) for grant in grants])}
     if not any(grant.resumed for grant in grants):
-        headers["Tenure-Lease-S"] = ",".join(f"{grant.lease.term_ms / 1000:g}" for grant in grants)
+        headers["Tenure-Lease-S"] = ",".join([f"{grant.lease.term_ms / 1000:g}" for grant in grants])
     return headers
 
 
@@ -121,7 +134,6 @@ def queued_words(view: TaskView, now_ms: int) -> dict[str, Any]:
 
 def held(lease: Lease, now_ms: int) -> dict[str, Any]:
     """A heartbeat's answer: the new expiry, and what the holder should know."""
-    remaining_ms = lease.recover_at_ms - now_ms
     return {
         "lease_id": lease.lease_id,
         "task_id": lease.task_id,
@@ -131,5 +143,5 @@ def held(lease: Lease, now_ms: int) -> dict[str, Any]:
         "recover_at": iso(lease.recover_at_ms),
         # What this heartbeat bought, counted from the server's now: the holder's clock need not be the server's.
         "lease_s": (lease.expires_at_ms - now_ms) / 1000,
-        "signals": ["deadline_soon"] if remaining_ms <= lease.warning_ms else [],
+        "signals": ["deadline_soon"] if close_call(lease) else [],
     }

@@ -34,6 +34,8 @@ WEBHOOK = "/boards/webhook"
 FAILED = "tenure.failed"
 # The connection of a request, where the server lets us see it: a reader that takes nothing can only be cut off.
 TRANSPORT = "tenure.transport"
+# The headers of a request by name, made once.
+HEADERS = "tenure.headers"
 # The tokens that this server knows, for the place where one becomes a session.
 TOKENS = "tenure.tokens"
 # What a browser may fetch before it has shown a token.
@@ -90,6 +92,7 @@ class Guard:
         if scope["type"] == "http":
             scope[TRANSPORT] = getattr(getattr(send, "__self__", None), "transport", None)
             scope[TOKENS] = self._tokens
+            scope[HEADERS] = dict(scope["headers"])
             refusal = self._refusal(scope)
             if refusal is not None:
                 response = answers.problem(refusal)
@@ -108,7 +111,7 @@ class Guard:
         if scope["path"] == WEBHOOK and scope["method"] == "POST":
             # A board proves itself with a token of its own, which the route checks before anything else.
             return None
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers: dict[bytes, bytes] = scope[HEADERS]
         if self._tokens is None:
             return _beyond_this_machine(scope.get("client"), headers) or _another_user(scope)
         path: str = scope["path"]

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import ClientDisconnect, Request
 
 from tenure.surfaces.http import lease, ledger
+from tenure.surfaces.http.requests import NODE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.applications import Starlette
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
+
+    from tenure.surfaces.http.server import Parts
 
     Handler = Callable[[Request], Awaitable[Response]]
 
@@ -29,17 +32,23 @@ OF_A_LEASE: dict[str, Handler] = {"heartbeat": lease.heartbeat, "release": lease
 
 
 class Direct:
-    """Answers the worker protocol's writes; passes everything else on."""
+    """Answers the worker protocol's writes; passes everything else on. Sees to it that the parts run before that."""
 
     def __init__(
-        self, app: Starlette, mcp: ASGIApp, failed: Callable[[Request, Exception], Awaitable[Response]]
+        self, app: Starlette, parts: Parts, failed: Callable[[Request, Exception], Awaitable[Response]]
     ) -> None:
         self.app = app
-        self._mcp = mcp
+        self.parts = parts
         self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        posted = scope["type"] == "http" and scope["method"] == "POST"
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        if self.parts.node is None:
+            self.app.state.node = await self.parts.start()
+        scope[NODE] = self.parts.node
+        posted = scope["method"] == "POST"
         if posted and scope["path"] == "/mcp" and not scope.get("root_path"):
             await self._call_mcp(scope, receive, send)
             return
@@ -60,7 +69,7 @@ class Direct:
 
     async def _call_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._mcp(scope, receive, send)
+            await self.parts.mcp(scope, receive, send)
         except Exception as error:
             response = await self._failed(Request(scope, receive, send), error)
             try:

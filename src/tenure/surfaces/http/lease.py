@@ -9,7 +9,7 @@ from tenure.core.ids import worker_id_is_valid
 from tenure.engine import claims, endings, liveness
 from tenure.surfaces import shapes
 from tenure.surfaces.http import answers, wire
-from tenure.surfaces.http.requests import body_of, node_of, refusal_to_speak, speaker_of, whole
+from tenure.surfaces.http.requests import body_of, header, node_of, refusal_to_speak, speaker_of, whole
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,10 +36,13 @@ async def poll(request: Request) -> Response:
         "max_tasks": asked.max_tasks,
         "preferred_kinds": asked.preferred_kinds,
         "profile": asked.profile,
-        "project_id": asked.project,
-        "idempotency_key": asked.idempotency_key or request.headers.get("idempotency-key"),
         "server_id": node.server_id,
     }
+    if asked.project is not None:
+        arguments["project_id"] = asked.project
+    key = asked.idempotency_key or header(request, b"idempotency-key")
+    if key is not None:
+        arguments["idempotency_key"] = key
     given = await node.call(claims.offer, **arguments)
     if wait_s and isinstance(given, Refused) and given.code == "nothing_ready":
         waited = await node.polls.wait(arguments, given.facts["project_id"], wait_s, request.receive)
@@ -55,8 +58,9 @@ async def poll(request: Request) -> Response:
 def _wait_s(request: Request, asked: wire.Lease) -> float | Refused:
     """How long the worker is willing to wait: in the body, or as `Prefer: wait=`."""
     wait = asked.wait
-    if wait is None:
-        for preference in request.headers.get("prefer", "").split(","):
+    preferred = header(request, b"prefer") if wait is None else None
+    if preferred is not None:
+        for preference in preferred.split(","):
             name, _, value = preference.strip().partition("=")
             if name.lower() == "wait":
                 try:
@@ -96,7 +100,7 @@ async def heartbeat(request: Request) -> Response:
         "expect_silence_s": asked.expect_silence_s,
         "server_id": node.server_id,
     }
-    incarnation = whole(request.headers.get("tenure-incarnation"))
+    incarnation = whole(header(request, b"tenure-incarnation"))
     if incarnation is not None:
         caller["incarnation"] = incarnation
     if asked.progress is None:

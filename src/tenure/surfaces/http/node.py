@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -162,7 +163,7 @@ class Node:
         """Called by the runner's threads: hand a whole batch to the loop at once."""
         self._into_loop(_resolve, jobs)
 
-    def _carry(self, step: Callable[[], None]) -> None:
+    def _carry(self, step: Callable[[], None], not_before: float) -> None:
         """Called by the runner's writer: run the bodies of a batch on the loop's own thread, and wait for them.
 
         Two threads that run Python take turns: a writer that gives the interpreter up at each of its statements would
@@ -173,6 +174,10 @@ class Node:
         raised: list[BaseException] = []
 
         def carried() -> None:
+            if time.monotonic() < not_before:
+                # Less than a millisecond is left, which the loop's timers cannot measure: others have their turn.
+                self._loop.call_soon(carried)
+                return
             try:
                 step()
             except BaseException as error:

@@ -72,6 +72,18 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ("project", "token"),
         {202: "Noted"},
     ),
+    ("get", "/gates"): (
+        "External gates: what was sent, what waits, what is parked and why.",
+        None,
+        ("project",),
+        {200: "Gates"},
+    ),
+    ("post", "/gates/resend"): (
+        "Have a gate's parked receipts sent again, all or one.",
+        "Resend",
+        ("project",),
+        {200: "Resent"},
+    ),
     ("get", "/health"): ("Statistics and monitors.", None, (), {200: "Health"}),
     ("get", "/metrics"): ("The same for Prometheus.", None, (), {200: _PLAIN}),
 }
@@ -79,7 +91,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 
 def openapi() -> dict[str, Any]:
     """The whole document."""
-    types = (wire.Lease, wire.Heartbeat, wire.Release, wire.NewTask, wire.NewTasks, wire.Move)
+    types = (wire.Lease, wire.Heartbeat, wire.Release, wire.NewTask, wire.NewTasks, wire.Move, wire.Resend)
     _, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     components["NewTaskOrMany"] = {"anyOf": [schemas.ref("NewTask"), schemas.ref("NewTasks")]}
     components["Receipt"] = schemas.receipt()
@@ -122,7 +134,7 @@ def _operation(
         }
     if body is not None:
         operation["requestBody"] = {
-            "required": body not in ("Heartbeat", "Release"),
+            "required": body not in ("Heartbeat", "Release", "Resend"),
             "content": {"application/json": {"schema": schemas.ref(body)}},
         }
     return operation

@@ -11,7 +11,7 @@ from tenure.core.errors import Refused
 from tenure.engine import alerts, observe
 from tenure.engine.boards import list_boards
 from tenure.surfaces import shapes
-from tenure.surfaces.http import answers, boards
+from tenure.surfaces.http import answers, boards, gates
 from tenure.surfaces.http.requests import node_of, whole
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ async def health(request: Request) -> Response:
     more = await boards.health(node)
     if isinstance(more, Refused):
         return answers.problem(more)
+    outside = await gates.health(node)
+    if isinstance(outside, Refused):
+        return answers.problem(outside)
     body = {
         "status": "ok",
         "server_id": node.server_id,
@@ -55,6 +58,7 @@ async def health(request: Request) -> Response:
         "waiting_polls": len(node.polls),
         "queued_verbs": node.runner.waiting,
         **more,
+        **outside,
     }
     return answers.reply(body)
 
@@ -72,6 +76,7 @@ async def metrics(request: Request) -> Response:
     lines += ["# HELP tenure_tasks Tasks by status.", "# TYPE tenure_tasks gauge"]
     lines += [f'tenure_tasks{{status="{status}"}} {count}' for status, count in facts["tasks"].items()]
     lines += await _board_metrics(node)
+    lines += await gates.metrics(node)
     own = {
         "tenure_waiting_polls": ("gauge", "Polls that wait for work on this server.", len(node.polls)),
         "tenure_queued_verbs": ("gauge", "Verbs that wait for the writer or a reader.", node.runner.waiting),

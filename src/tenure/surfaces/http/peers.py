@@ -18,6 +18,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     import asyncio
 
+# Whose connections are served without a token. The superuser could act as anyone anyway.
+_SERVED = (0, os.geteuid())
 # The key under which a request's state carries the owner of its connection.
 OWNER = "peer_uid"
 
@@ -56,8 +58,8 @@ def _question(client: tuple[str, int], server: tuple[str, int]) -> bytes:
 
 
 def is_stranger(uid: int | None) -> bool:
-    """Whether a connection is known to be another user's. The superuser could act as anyone anyway."""
-    return uid is not None and uid not in (0, os.geteuid())
+    """Whether a connection is known to be another user's."""
+    return uid is not None and uid not in _SERVED
 
 
 class PeerProtocol(HttpToolsProtocol):

@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import ClientDisconnect
 
 from tenure.core.errors import Refused, refuse
-from tenure.surfaces.http.credentials import ANYONE
+from tenure.surfaces.http.credentials import ANYONE, HEADERS
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -17,14 +17,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Where a request's scope has the node that serves it.
+NODE = "tenure.node"
 BODY_MAX = 16 * 1024 * 1024
 JSON_TYPES = ("application/json", "application/problem+json")
 
 
 def node_of(request: Request) -> Node:
     """The node that serves this request."""
-    node: Node = request.app.state.node
+    node: Node = request.scope[NODE]
     return node
+
+
+def header(request: Request, name: bytes) -> str | None:
+    """A header by its lower-case name; the last of several."""
+    value: bytes | None = request.scope[HEADERS].get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 def speaker_of(request: Request) -> str | None:
@@ -44,7 +52,7 @@ def refusal_to_speak(request: Request, agent_id: object) -> Refused | None:
 
 async def raw_body(request: Request) -> bytes | Refused:
     """The body, if it is JSON by its type and not too large."""
-    content_type = request.headers.get("content-type", "application/json")
+    content_type = header(request, b"content-type") or "application/json"
     if content_type != "application/json":
         content_type = content_type.partition(";")[0].strip().lower()
     if content_type not in JSON_TYPES and not content_type.endswith("+json"):

@@ -197,8 +197,27 @@ def components() -> dict[str, dict[str, Any]]:
                 "assignments": "object",
                 "gridlock": "object",
                 "requesting_agents": "count",
+                "gates": many(ref("Gate")),
             }
         ),
+        "Gate": shape(
+            {
+                **dict.fromkeys(("project_id", "gate", "error"), "text"),
+                **dict.fromkeys(("sent_seq", "read_seq", "waiting", "resending", "parked"), "count"),
+                "parked_receipts": many(
+                    shape(
+                        {
+                            **dict.fromkeys(("receipt_id", "task_id", "reason"), "text"),
+                            "phase": one_of(PHASES),
+                            "parked_at": "time",
+                        }
+                    )
+                ),
+                "last_exchange_at": "time?",
+            }
+        ),
+        "Gates": shape({"gates": many(ref("Gate"))}),
+        "Resent": shape({"receipts": "count", "gate": ref("Gate")}),
         "BoardEvent": {"type": "object", "properties": {"event_name": {"type": "string"}}},
         "Noted": shape({"status": one_of(("ok",))}),
         "Problem": shape(

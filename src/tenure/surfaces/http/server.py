@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -16,7 +18,7 @@ from starlette.routing import Match, Route
 
 from tenure.core.errors import refuse
 from tenure.surfaces.dashboard.routes import ROUTES as DASHBOARD
-from tenure.surfaces.http import answers, boards, lease, ledger, operations, tasks
+from tenure.surfaces.http import answers, boards, gates, lease, ledger, operations, tasks
 from tenure.surfaces.http.credentials import FAILED, Guard, Tokens
 from tenure.surfaces.http.direct import Direct
 from tenure.surfaces.http.node import Node
@@ -29,9 +31,14 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import Receive, Scope, Send
 
     from tenure.store.store import Store
+
+# A thread that has something to do waits no longer than this for one that is busy: the writer for the loop, when its
+# COMMIT is done.
+SWITCH_S = 0.0005
+# How many new objects make the collector look.
+COLLECT_EVERY = 10_000
 
 log = logging.getLogger("tenure.http")
 
@@ -53,6 +60,8 @@ ROUTES = [
     Route("/tasks/{task_id}/move", tasks.move, methods=["POST"]),
     Route("/dead", tasks.dead, methods=["GET"]),
     Route("/boards/webhook", boards.webhook, methods=["POST"]),
+    Route("/gates", gates.list_gates, methods=["GET"]),
+    Route("/gates/resend", gates.resend, methods=["POST"]),
     Route("/events", operations.events, methods=["GET"]),
     Route("/health", operations.health, methods=["GET"]),
     Route("/metrics", operations.metrics, methods=["GET"]),
@@ -95,19 +104,6 @@ class Parts:
             await self.node.stop()
 
 
-class Lazily:
-    """Sees to it that the parts run before a request is served."""
-
-    def __init__(self, app: Direct, parts: Parts) -> None:
-        self.app = app
-        self.parts = parts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self.parts.node is None:
-            self.app.app.state.node = await self.parts.start()
-        await self.app(scope, receive, send)
-
-
 def build(store: Store, server_id: str, tokens: Tokens | None = None, tools: str = "agent") -> Any:
     """The application over a store. It may be mounted in another one."""
     parts = Parts(store, server_id, tools)
@@ -123,7 +119,7 @@ def build(store: Store, server_id: str, tokens: Tokens | None = None, tools: str
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _internal_error},
     )
-    return Guard(Lazily(Direct(application, parts.mcp, _internal_error), parts), tokens)
+    return Guard(Direct(application, parts, _internal_error), tokens)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -148,12 +144,28 @@ async def _internal_error(request: Request, error: Exception) -> Response:
 class Server(uvicorn.Server):
     """Uvicorn's server, which ends waiting polls as soon as it is asked to stop."""
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        direct = getattr(self.config.loaded_app, "app", None)
+        if isinstance(direct, Direct) and not self.should_exit:
+            self._settling = asyncio.create_task(_settle(direct.parts), name="settle")
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         application = self.config.loaded_app
         node = _node_within(application)
         if node is not None:
             node.stop_waiting()
         await super().shutdown(sockets)
+
+
+async def _settle(parts: Parts) -> None:
+    """Spare the collector what stays for good: the modules and all they made. Looking through them again and again took
+    a busy server a tenth of its time, in pauses of 70 ms."""
+    with contextlib.suppress(Exception):
+        await parts.mcp.loaded()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, 10, 10)
 
 
 def _node_within(application: Any) -> Node | None:
@@ -187,6 +199,7 @@ def serve(
     for stop in (signal.SIGTERM, signal.SIGINT):
         # Uvicorn raises the signal that ended it once more when it is done: that is a success, not a death.
         signal.signal(stop, _stopped)
+    sys.setswitchinterval(SWITCH_S)
     with contextlib.suppress(_Stopped):
         server.run(sockets=[listener])
     if not server.started:

@@ -65,6 +65,12 @@ class Move(msgspec.Struct, forbid_unknown_fields=True):
     revoke: bool = False
 
 
+class Resend(msgspec.Struct, forbid_unknown_fields=True):
+    """Parked receipts are to be sent again: all, or one."""
+
+    receipt_id: Annotated[str, _told(minLength=1, maxLength=256)] | None = None
+
+
 class NewTask(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A task, in the words of the specification's offer and in ours."""
 

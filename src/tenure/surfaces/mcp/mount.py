@@ -70,6 +70,10 @@ class Mount:
         self._ready: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
         self._running = asyncio.create_task(self._run(), name="mcp")
 
+    async def loaded(self) -> None:
+        """Wait until the SDK is there."""
+        await asyncio.shield(self._ready)
+
     async def stop(self) -> None:
         """End every session. The node's end has been announced already."""
         if self._running is not None:

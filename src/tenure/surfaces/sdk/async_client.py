@@ -152,6 +152,14 @@ class AsyncClient(Base):
         """Tasks whose obligation is open or overdue."""
         return await self.send(calls.obligations(project, after, limit))
 
+    async def gates(self, *, project: str | None = None) -> dict[str, Any]:
+        """The external gates: what waits for each, and what it refused for good."""
+        return await self.send(calls.gates(project))
+
+    async def resend_receipts(self, *, receipt_id: str | None = None, project: str | None = None) -> dict[str, Any]:
+        """Have the receipts that a gate refused sent again, or one of them. For operators."""
+        return await self.send(calls.resend(receipt_id, project))
+
     # -- tasks --------------------------------------------------------------------------------------------------------
 
     async def add_task(self, task_summary: str, **fields: Any) -> TaskFacts:

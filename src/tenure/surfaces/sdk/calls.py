@@ -191,6 +191,14 @@ def obligations(project: str | None, after: int | None, limit: int | None) -> Ca
     return Call("GET", "/obligations", _body, params=_query(project=project, after=after, limit=limit))
 
 
+def gates(project: str | None) -> Call[dict[str, Any]]:
+    return Call("GET", "/gates", _body, params=_query(project=project))
+
+
+def resend(receipt_id: str | None, project: str | None) -> Call[dict[str, Any]]:
+    return Call("POST", "/gates/resend", _body, json=_given(receipt_id=receipt_id), params=_query(project=project))
+
+
 # -- tasks ------------------------------------------------------------------------------------------------------------
 
 

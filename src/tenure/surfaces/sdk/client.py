@@ -210,6 +210,14 @@ class Client(Base):
         """Tasks whose obligation is open or overdue."""
         return self.send(calls.obligations(project, after, limit))
 
+    def gates(self, *, project: str | None = None) -> dict[str, Any]:
+        """The external gates: what waits for each, and what it refused for good."""
+        return self.send(calls.gates(project))
+
+    def resend_receipts(self, *, receipt_id: str | None = None, project: str | None = None) -> dict[str, Any]:
+        """Have the receipts that a gate refused sent again, or one of them. For operators."""
+        return self.send(calls.resend(receipt_id, project))
+
     # -- tasks --------------------------------------------------------------------------------------------------------
 
     def add_task(self, task_summary: str, **fields: Any) -> TaskFacts:

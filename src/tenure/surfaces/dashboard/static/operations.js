@@ -60,7 +60,7 @@ function draw(body, seen, load) {
   const total = (name) => seen.slices.reduce((sum, slice) => sum + slice[name], 0);
   const span = seen.slices.length * seen.slice_ms;
   const { recoveries, false_recoveries: wrong } = seen.numbers;
-  const outlets = [...seen.backlogs.map((one) => ({ name: one.gate, waiting: one.unsent, parked: one.parked })), ...seen.boards.map((one) => ({ ...one, waiting: one.pending + one.comments }))];
+  const outlets = [...seen.gates.map((one) => ({ ...one, gate: true })), ...seen.boards.map((one) => ({ ...one, waiting: one.pending + one.comments }))];
   const backlog = outlets.reduce((sum, one) => sum + one.waiting, 0);
   const parked = outlets.reduce((sum, one) => sum + one.parked, 0);
   fill(
@@ -170,7 +170,7 @@ function dead(tasks, load) {
 
 /** What boards and gates have not been told yet, and what they would not take. */
 function deliveries(outlets, load) {
-  const again = () => act("retry", { project: state.project }).then(() => (toast("Parked writes are tried again"), load()), complain);
+  const again = (one) => act(one.gate ? "resend" : "retry", { project: state.project }).then(() => (toast(one.gate ? "Parked receipts are sent again" : "Parked writes are tried again"), load()), complain);
   return [
     h(
       "div",
@@ -198,7 +198,7 @@ function deliveries(outlets, load) {
     ),
     outlets.filter((one) => one.parked_writes?.length).map((one) => [
       h("ul", { class: "parked" }, one.parked_writes.map((text) => h("li", null, text))),
-      mayAct() && h("p", null, h("button", { type: "button", class: "button", data: { requeue: "parked writes" }, onclick: again }, icon("retry", 14), "Try parked writes again")),
+      mayAct() && h("p", null, h("button", { type: "button", class: "button", data: { requeue: `parked writes of ${one.name}` }, onclick: () => again(one) }, icon("retry", 14), one.gate ? "Send parked receipts again" : "Try parked writes again")),
     ]),
   ];
 }
