@@ -11,18 +11,15 @@ CREATE TABLE numbering (
 );
 INSERT INTO numbering (id, base) VALUES (1, 0);
 
--- The transaction's last number is kept in a setting of its own, which ends with it: only its first row looks at `base`.
 CREATE FUNCTION tenure_seq() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    seq bigint := nullif(current_setting('tenure.seq', true), '')::bigint + 1;
+    place bigint := coalesce(nullif(current_setting('tenure.place', true), ''), '0')::bigint;
 BEGIN
-    IF seq IS NULL THEN
-        seq := (pg_current_xact_id()::text::bigint + (SELECT base FROM numbering)) << 18;
-    ELSIF seq & 262143 = 0 THEN
+    PERFORM set_config('tenure.place', (place + 1)::text, true);
+    IF place >= 262144 THEN
         RAISE EXCEPTION 'one transaction numbers at most 262144 rows' USING ERRCODE = 'program_limit_exceeded';
     END IF;
-    -- An expression, and not PERFORM, which would run a query.
-    RETURN set_config('tenure.seq', seq::text, true)::bigint;
+    RETURN ((pg_current_xact_id()::text::bigint + (SELECT base FROM numbering)) << 18) | place;
 END $$;
 
 CREATE FUNCTION tenure_horizon() RETURNS bigint LANGUAGE sql STABLE AS $$
