@@ -1,4 +1,4 @@
--- Numbers as in 0000_numbers.sql, had sooner: a transaction's last number is kept in a setting that ends with it, so that
+-- Numbers as in 0000_numbers.sql, had sooner: a transaction keeps its last number in a setting that ends with it, so that
 -- only its first row looks at `base`.
 CREATE OR REPLACE FUNCTION tenure_seq() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
