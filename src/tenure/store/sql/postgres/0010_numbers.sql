@@ -1,5 +1,5 @@
--- Numbers as in 0000_numbers.sql, had sooner: a transaction keeps its last number in a setting that ends with it, so that
--- only its first row looks at `base`.
+-- Numbers as in 0000_numbers.sql, had sooner: a transaction keeps its last number in a setting which ends with it; only
+-- its first row looks at `base`.
 CREATE OR REPLACE FUNCTION tenure_seq() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     seq bigint := nullif(current_setting('tenure.seq', true), '')::bigint + 1;
