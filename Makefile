@@ -93,7 +93,7 @@ bench-postgres: $(STAMP) build/others/.stamp ## Measure the store on PostgreSQL 
 build/others/.stamp:
 	$(PYTHON) -m venv build/others
 	build/others/bin/python -m pip install --quiet --disable-pip-version-check \
-		pgqueuer asyncpg procrastinate 'psycopg[binary]'
+		pgqueuer asyncpg procrastinate 'psycopg[binary]' uvloop
 	@touch $@
 
 soak-postgres: $(STAMP) ## Run 20,000 tasks through 48 workers on three nodes that are killed at random

@@ -9,18 +9,26 @@ One server, made for this, with the settings a server has that nobody has tuned:
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import psycopg
+import uvloop
 
 from tenure.core.errors import Refused
 from tenure.engine import claims, endings, tasks, touch
+from tenure.engine.verb import Verb
 from tenure.store.postgres import PostgresStore
+from tenure.store.postgres_runner import PostgresRunner
+from tenure.store.runner import Job, deliver
 from tests.postgres.cluster import Cluster
 
 # How often each queue is measured, in turns with the others: a busy machine is so for all of them.
@@ -72,6 +80,24 @@ def bare_claims(cluster: Cluster, clients: int, seconds: int) -> float:
     found = re.search(r"tps = ([0-9.]+)", done.stdout)
     assert found is not None, done.stdout
     return float(found[1])
+
+
+def commit_wait_ms(cluster: Cluster) -> float:
+    """How long a commit waits for the disk: on this, more than on anything else, depends who is quickest."""
+    database = cluster.new_database()
+    cluster.execute("CREATE TABLE one (n BIGINT)", database)
+    cluster.execute("INSERT INTO one VALUES (0)", database)
+    medians = []
+    with psycopg.connect(cluster.url(database), autocommit=True) as connection:
+        for durable in ("on", "off"):
+            connection.execute(f"SET synchronous_commit = {durable}".encode())
+            times = []
+            for _ in range(300):
+                begun = time.perf_counter()
+                connection.execute("UPDATE one SET n = n + 1")
+                times.append((time.perf_counter() - begun) * 1000)
+            medians.append(statistics.median(times))
+    return medians[0] - medians[1]
 
 
 def claim_costs_ms(cluster: Cluster, *queued: int) -> list[float]:
@@ -133,40 +159,58 @@ class Other:
 
 
 class Own:
-    """This engine's cycle, each worker a thread with a connection of its own."""
+    """This engine's cycle, as a node does it: workers in an event loop, whose verbs the node's runner does."""
 
     def __init__(self, store: PostgresStore, workers: int) -> None:
-        self._stores = [store.clone() for _ in range(workers)]
+        self._workers = workers
         self._done = 0
+        self._loop = uvloop.new_event_loop()
+        self._runner = PostgresRunner(store, deliver=self._deliver, make_future=self._loop.create_future)
+
+    def _deliver(self, jobs: Sequence[Job]) -> None:
+        self._loop.call_soon_threadsafe(deliver, jobs)
 
     def rate(self, count: int) -> float:
-        each = max(1, count // len(self._stores))
+        each = max(1, count // self._workers)
         begun = time.perf_counter()
-        with ThreadPoolExecutor(len(self._stores)) as pool:
-            list(pool.map(lambda number: self._work(number, each), range(len(self._stores))))
+        self._loop.run_until_complete(self._all(each))
         taken_s = time.perf_counter() - begun
         self._done += each
-        return each * len(self._stores) / taken_s
+        return each * self._workers / taken_s
 
-    def _work(self, number: int, count: int) -> None:
-        store, agent_id = self._stores[number], f"cycle{number}"
+    async def _all(self, count: int) -> None:
+        await asyncio.gather(*(self._work(number, count) for number in range(self._workers)))
+
+    async def _work(self, number: int, count: int) -> None:
+        agent_id = f"cycle{number}"
         for turn in range(self._done, self._done + count):
-            must(tasks.add_task(store, task_id=f"C{number}-{turn}", title="A task", priority="critical"))
-            while isinstance(given := claims.claim_next(store, agent_id=agent_id), Refused):
+            must(await self._call(tasks.add_task, task_id=f"C{number}-{turn}", title="A task", priority="critical"))
+            while isinstance(given := await self._call(claims.claim_next, agent_id=agent_id), Refused):
                 # Another worker has taken it, and left its own to this one a moment later.
                 assert given.code == "nothing_ready", given
-            must(endings.complete(store, lease_id=given.lease.lease_id))
+            must(await self._call(endings.complete, lease_id=given.lease.lease_id))
+
+    async def _call(self, verb: Verb[..., Any], **arguments: Any) -> Any:
+        checked = verb.check(arguments)
+        assert not isinstance(checked, Refused), checked
+        return await self._runner.write(partial(verb.body, **checked))
 
     def close(self) -> None:
-        for store in self._stores:
-            store.close()
+        self._runner.close()
+        self._loop.close()
+
+
+class OwnClaims(Own):
+    """The same node, of which workers only ask for one task after the other."""
+
+    async def _work(self, number: int, count: int) -> None:
+        for _ in range(count):
+            must(await self._call(claims.claim_next, agent_id=f"many{number}"))
 
 
 def cycles(cluster: Cluster, python: str | None, workers: int, count: int) -> None:
     """The full cycle, by this engine and the others in turns, each on a database of its own that is empty."""
     store = PostgresStore(cluster.url(cluster.new_database()))
-    # A server's runner tells the other nodes itself, many commits at a time.
-    store.announces = False
     queues: dict[str, Own | Other] = {"tenure": Own(store, workers)}
     for name in ("pgqueuer", "procrastinate") if python is not None else ():
         queues[name] = Other(str(python), name, cluster.url(cluster.new_database()), workers)
@@ -200,6 +244,7 @@ def main(arguments: list[str]) -> None:
 
 
 def measure(cluster: Cluster, part: int, python: str | None) -> None:
+    print(f"a commit's wait for the disk       {commit_wait_ms(cluster):8.2f} ms")
     database = cluster.new_database()
     store = PostgresStore(cluster.url(database))
     # A server's runner tells the other nodes itself, many commits at a time.
@@ -215,7 +260,17 @@ def measure(cluster: Cluster, part: int, python: str | None) -> None:
     print(f"bare claim, pgbench, 1 client      {statistics.median(bare):8.0f} /s")
     ratio = statistics.median(own) / statistics.median(bare)
     print(f"single claims, 1 connection        {statistics.median(own):8.0f} /s   {ratio:.2f} of the bare statement")
-    print(f"bare claim, pgbench, 8 clients     {bare_claims(cluster, 8, max(1, 3 // part)):8.0f} /s")
+    together = OwnClaims(store, WORKERS)
+    bare, own = [], []
+    for turn in range(3):
+        bare.append(bare_claims(cluster, WORKERS, max(1, 3 // part)))
+        fill(cluster, database, 30_000_000 + turn * count, 30_000_000 + (turn + 1) * count - 1)
+        own.append(together.rate(count // 2))
+    together.close()
+    print(f"bare claim, pgbench, {WORKERS} clients     {statistics.median(bare):8.0f} /s")
+    ratio = statistics.median(own) / statistics.median(bare)
+    label = f"single claims, {WORKERS} at once, 1 node"
+    print(f"{label:<35}{statistics.median(own):8.0f} /s   {ratio:.2f} of the bare statement")
     fill(cluster, database, 20_000_000, 20_000_000 + 100 * 30 - 1)
     batched = 100 * rate(lambda n: claims.offer(store, agent_id="batch", max_tasks=100), 30 // part)
     print(f"claims in batches of 100           {batched:8.0f} /s")

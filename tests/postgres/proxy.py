@@ -7,6 +7,9 @@ import select
 import socket
 import threading
 
+# The statement's text with its end, as it is sent when a connection first commits: BEGIN says COMMITTED too.
+COMMIT = b"COMMIT\0"
+
 
 class Proxy:
     """Forwards from a port of its own to the server's. Used as a network that fails when told to."""
@@ -22,6 +25,8 @@ class Proxy:
         self.lose_answer = False
         self.lose_commit = False
         self.lost = 0
+        # While set, nobody new is connected.
+        self.refuse = False
         self._closed = False
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -53,6 +58,9 @@ class Proxy:
             except OSError:
                 continue
             self._flows.wait()
+            if self.refuse:
+                client.close()
+                continue
             try:
                 server = socket.create_connection(("127.0.0.1", self._to))
             except OSError:
@@ -72,11 +80,11 @@ class Proxy:
                     data = end.recv(65536)
                     if not data:
                         return
-                    if end is client and b"COMMIT" in data and self.lose_commit:
+                    if end is client and COMMIT in data and self.lose_commit:
                         self.lose_commit = False
                         self.lost += 1
                         return
-                    if end is client and b"COMMIT" in data and self.lose_answer:
+                    if end is client and COMMIT in data and self.lose_answer:
                         self.lose_answer, swallow = False, True
                     if end is server and swallow:
                         self.lost += 1

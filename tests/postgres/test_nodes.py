@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 import subprocess
 import threading
 import time
@@ -60,9 +61,10 @@ def test_poll_on_one_node_wakes_for_work_added_through_another(nodes: Nodes) -> 
             added = time.monotonic()
             waiting.join(30)
             delays.append(answered[0] - added)
-        # A machine that runs much else is slow; what is woken by a notice shows how quick it is at its best. That it
-        # is a notice and nothing else that wakes is the runner's test below.
-        assert min(delays) < WAKES_WITHIN_S, delays
+        # A machine that runs much else is slow now and then, and the first round loads what the others find loaded;
+        # most rounds take a few milliseconds. That it is a notice and nothing else that wakes is the runner's test
+        # below.
+        assert statistics.median(delays) < WAKES_WITHIN_S, delays
         assert max(delays) < 10, delays
 
 
@@ -175,7 +177,7 @@ def test_runner_is_told_by_a_notice_of_another_node_and_by_nothing_else() -> Non
 
 def test_runner_has_its_connections_before_the_first_verb() -> None:
     store = PostgresStore(empty_url())
-    runner = PostgresRunner(store, connections=3, readers=1)
+    runner = PostgresRunner(store, writers=2, connections=3, readers=1)
     try:
         give_up_at = time.monotonic() + 30
         with psycopg.connect(store.url, autocommit=True) as admin:
@@ -184,8 +186,8 @@ def test_runner_has_its_connections_before_the_first_verb() -> None:
                     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure'"
                     " AND datname = current_database()"
                 ).fetchone()
-                # Those of the pool, and the store's own.
-                if row is not None and row[0] >= 5:
+                # The runner's, and the store's own.
+                if row is not None and row[0] >= 7:
                     break
                 assert time.monotonic() < give_up_at, row
     finally:
@@ -197,7 +199,7 @@ def test_runner_refuses_beyond_its_bound_and_after_its_end() -> None:
     from tenure.store.store import StoreFault
 
     store = PostgresStore(empty_url())
-    runner = PostgresRunner(store, connections=1, waiting_max=2)
+    runner = PostgresRunner(store, writers=1, connections=1, waiting_max=2)
     held = threading.Event()
     first = runner.write(lambda tx: held.wait(30))
     while runner.waiting:

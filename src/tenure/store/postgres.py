@@ -26,12 +26,13 @@ from psycopg.types.numeric import Int8Dumper
 
 from tenure.store import postgres_schema
 from tenure.store.postgres_faults import CONSTRAINTS, CONTENTION, as_fault, is_lost
-from tenure.store.postgres_transaction import NOW, PostgresTransaction
+from tenure.store.postgres_transaction import NOW, Batch, PostgresTransaction
 from tenure.store.postgres_wire import Wire
-from tenure.store.store import Store, Transaction, fault
+from tenure.store.sqlite import BatchLost, Outcome
+from tenure.store.store import Store, StoreFault, Transaction, fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tenure.store.store import Clock
 
@@ -73,6 +74,14 @@ class _Again(Exception):
         self.lost = lost
 
 
+class _Unknown(Exception):
+    """A commit of which nobody could be asked whether it took place: what was committed must not be run again."""
+
+    def __init__(self, fault: StoreFault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
 class PostgresStore(Store):
     """One connection to one database."""
 
@@ -93,6 +102,8 @@ class PostgresStore(Store):
         self.busy_timeout_s = busy_timeout_s
         # Whether a commit tells the listeners at once. A server's runner tells them itself, many commits at a time.
         self.announces = True
+        # How long a statement waits for a lock. Whoever runs many verbs in one transaction waits for hardly any.
+        self._lock_timeout_ms = LOCK_TIMEOUT_MS
         self._options = _options(url)
         self.path = _shown(self._options)
         self._session_id = random(12).hex()
@@ -115,6 +126,11 @@ class PostgresStore(Store):
         other.announces = self.announces
         return other
 
+    def be_patient(self, lock_timeout_ms: int) -> None:
+        """Wait for a lock no longer than this, from now on."""
+        self._lock_timeout_ms = lock_timeout_ms
+        self._faulting(lambda: self._wait_for_locks(self._connected()))
+
     def close(self) -> None:
         self._closed = True
         if self._connection is not None:
@@ -134,11 +150,16 @@ class PostgresStore(Store):
         connection.adapters.register_loader("numeric", _Number)
         # Statements are prepared in postgres_wire.py; psycopg would deallocate those too after each ROLLBACK.
         connection.prepare_threshold = None
+        if self._lock_timeout_ms != LOCK_TIMEOUT_MS:
+            self._wait_for_locks(connection)
         self._connection = connection
         self._wire = Wire(connection)
         # A session is a connection: what an older one committed is known by its own row.
         self._session_id = self.random(12).hex()
         return connection
+
+    def _wait_for_locks(self, connection: psycopg.Connection) -> None:
+        connection.execute(f"SET lock_timeout = {self._lock_timeout_ms}".encode())
 
     def connect(self) -> psycopg.Connection:
         """A bare connection of its own, to whichever host takes writes."""
@@ -158,15 +179,13 @@ class PostgresStore(Store):
 
     def _run_once(self, body: Callable[[Transaction], R]) -> R:
         connection = self._connected()
-        transaction = PostgresTransaction(self._wire, postgres_schema.deciding(), self.clock, self.random, BEGIN)
+        batch = Batch(BEGIN)
+        transaction = PostgresTransaction(self._wire, postgres_schema.deciding(), self.clock, self.random, batch)
         try:
-            self._busy = True
-            try:
-                answer = body(transaction)
-            finally:
-                self._busy = False
-            self.answered_at_ms = transaction.now_ms
-            self._commit(connection, transaction)
+            answer = self._answer(body, transaction)
+            self._commit(connection, transaction, batch)
+        except _Unknown as unknown:
+            raise unknown.fault from unknown
         except psycopg.Error as error:
             raise self._undone(connection, transaction, error) from error
         except BaseException:
@@ -175,9 +194,60 @@ class PostgresStore(Store):
         self.tell(transaction)
         return answer
 
-    def _commit(self, connection: psycopg.Connection, transaction: PostgresTransaction) -> None:
+    def _answer(self, body: Callable[[Transaction], R], transaction: PostgresTransaction) -> R:
+        self._busy = True
+        try:
+            answer = body(transaction)
+        finally:
+            self._busy = False
+        self.answered_at_ms = transaction.now_ms
+        return answer
+
+    def run_many(self, bodies: Sequence[Callable[[Transaction], Any]], hold_s: float) -> list[Outcome]:
+        """Run bodies one after the other in one transaction with one commit: all, or as many as begin within `hold_s`.
+
+        Whatever goes wrong before the commit, be it one body's exception or a lock that is not free soon, undoes all
+        of them and raises BatchLost: nothing was written, and each may be run again by itself. A commit of which
+        nobody can be asked whether it took place raises a StoreFault, and must not be run again.
+        """
+        outcomes: list[Outcome] = []
+        transactions: list[PostgresTransaction] = []
+        until = time.monotonic() + hold_s
+        connection: psycopg.Connection | None = None
+        try:
+            connection = self._connected()
+            batch = Batch(BEGIN)
+            for body in bodies:
+                if outcomes and time.monotonic() >= until:
+                    break
+                transaction = PostgresTransaction(
+                    self._wire, postgres_schema.deciding(), self.clock, self.random, batch
+                )
+                outcomes.append(Outcome(answer=self._answer(body, transaction), at_ms=transaction.now_ms))
+                transactions.append(transaction)
+                transaction.leave()
+            self._commit(connection, transactions[-1], batch)
+        except _Unknown as unknown:
+            raise unknown.fault from unknown
+        except BaseException as error:
+            if connection is not None:
+                self._undo(connection, error)
+            if isinstance(error, Exception):
+                raise BatchLost from error
+            raise
+        for transaction in transactions:
+            self.tell(transaction)
+        return outcomes
+
+    def _undo(self, connection: psycopg.Connection, error: BaseException) -> None:
+        if is_lost(error, connection):
+            self._drop()
+        else:
+            self._roll_back(connection)
+
+    def _commit(self, connection: psycopg.Connection, transaction: PostgresTransaction, batch: Batch) -> None:
         """Commit. A connection that is lost meanwhile leaves open whether that took place; its row tells."""
-        if not transaction.wrote:
+        if not batch.wrote:
             transaction.finish(("COMMIT", None))
             return
         self._tag += 1
@@ -187,8 +257,17 @@ class PostgresStore(Store):
         try:
             transaction.finish((MARK, mark), *notice, ("COMMIT", None))
         except psycopg.Error as error:
-            if not is_lost(error, connection) or not self._patiently(lambda: self._took_place(session_id, tag)):
+            if not is_lost(error, connection) or not self._ascertained(session_id, tag):
                 raise
+
+    def _ascertained(self, session_id: str, tag: int) -> bool:
+        """Whether a commit took place, asked of whoever can be reached while the patience lasts."""
+        try:
+            return self._patiently(lambda: self._took_place(session_id, tag))
+        except StoreFault as failed:
+            raise _Unknown(failed) from failed
+        except psycopg.Error as error:
+            raise _Unknown(fault("store_unavailable", f"The commit's fate is unknown ({error}).")) from error
 
     def _took_place(self, session_id: str, tag: int) -> bool:
         """Whether the commit with this tag is in the database. Waits for one that is still under way."""
@@ -246,7 +325,9 @@ class PostgresStore(Store):
 
     def _look_once(self, body: Callable[[Transaction], R]) -> R:
         connection = self._connected()
-        transaction = PostgresTransaction(self._wire, postgres_schema.reading(), self.clock, self.random, BEGIN_LOOK)
+        transaction = PostgresTransaction(
+            self._wire, postgres_schema.reading(), self.clock, self.random, Batch(BEGIN_LOOK)
+        )
         try:
             answer = body(transaction)
             self.answered_at_ms = transaction.now_ms

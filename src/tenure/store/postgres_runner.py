@@ -1,8 +1,23 @@
-"""The runner on PostgreSQL: a pool of connections, a thread each, and one listener outside the pool.
+"""The runner on PostgreSQL: three writers that put many verbs into one commit, and connections for the verbs that wait.
 
-Verbs run beside each other, each in a transaction of its own; the database orders those that meet. Commits that happen
-at the same time share its fsync, so that there is nothing to batch here. As on SQLite, the queue is bounded, and past
-its end a caller is refused at once with `overloaded`.
+A writer takes what waits in the queue, at most BATCH_MAX verbs, and runs them one after the other in one transaction
+(PostgresStore.run_many): n verbs cost about n + 1 round trips and one fsync, and the interpreter is not fought for by a
+thread per verb. A verb that is alone in the queue runs at once, alone in its transaction. There is more than one writer
+so that one runs Python while others wait for the server; what waits is shared among those that are idle. Nothing is
+answered before its commit.
+
+A batch is optimistic. Its verbs lock their tasks in whatever order they came, so that two batches, of this node or of
+two, can each hold what the other wants, and a verb may want a row that somebody keeps for long. Therefore a batch waits
+for a lock no longer than LOCK_WAIT_MS, which is shorter than PostgreSQL takes to look for a deadlock. Whatever goes
+wrong in it (a lock, one verb's exception, a constraint, a lost connection), the whole batch is undone, and each of its
+verbs is run again by itself, on one of a few more connections, with all patience: there its outcome is its own. Verbs
+that are long by nature begin there. So nobody keeps the writers from working for longer than a batch may last. After a
+batch that was undone a writer takes fewer at a time, and one more after each that was not.
+
+All verbs of a batch were waiting before it began. What one of them reads of tables that change rarely, the others may
+take over, because no change that was answered before their own request can be missing in it.
+
+As on SQLite, the queue is bounded, and past its end a caller is refused at once with `overloaded`.
 
 Nodes wake each other by NOTIFY: one notice for all the commits of a few milliseconds, from a connection of its own,
 because a notice inside a verb's transaction would let commits pass one at a time. A listener that lost its connection
@@ -20,9 +35,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from tenure.store.postgres import CHANNEL, PostgresStore
+from tenure.store.postgres import CHANNEL, LOCK_TIMEOUT_MS, PostgresStore
 from tenure.store.runner import WAITING_MAX, Job, deliver
-from tenure.store.sqlite import Outcome
+from tenure.store.sqlite import BatchLost, Outcome
 from tenure.store.store import StoreFault, fault
 
 if TYPE_CHECKING:
@@ -32,8 +47,14 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-CONNECTIONS = 8
+WRITERS = 3
+# For verbs that are run by themselves.
+CONNECTIONS = 5
 READERS = 2
+# A batch: how many verbs, for how long they may go on beginning, and how long one may wait for a lock.
+BATCH_MAX = 16
+HOLD_S = 0.02
+LOCK_WAIT_MS = 50
 # Commits that come closer together than this are told of by one notice.
 NOTICE_EVERY_S = 0.01
 # How often a node without a listener looks.
@@ -44,12 +65,13 @@ log = logging.getLogger("tenure.runner")
 
 
 class PostgresRunner:
-    """A pool of writers and readers over one database; the interface is the Runner's."""
+    """Writers, connections for single verbs, and readers over one database; the interface is the Runner's."""
 
     def __init__(
         self,
         store: PostgresStore,
         *,
+        writers: int = WRITERS,
         connections: int = CONNECTIONS,
         readers: int = READERS,
         waiting_max: int = WAITING_MAX,
@@ -58,42 +80,45 @@ class PostgresRunner:
         written_elsewhere: Callable[[], None] | None = None,
         carry: Callable[[Callable[[], None], float], None] | None = None,
     ) -> None:
-        """`carry` is for a writer that holds a lock which all others wait for; here nobody does."""
+        """`carry` is for a writer that holds a lock which all others wait for. Here nobody does, and a round trip
+        would keep the event loop waiting."""
         self._store = store
         self._deliver = deliver
         self._make_future = make_future
         self._written_elsewhere = written_elsewhere
-        self._writes: queue.Queue[Job | None] = queue.Queue(waiting_max)
-        self._reads: queue.Queue[Job | None] = queue.Queue(waiting_max)
+        self._writes: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._reads: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        # What is run by itself: long verbs, and those of a batch that was undone, which were accepted already.
+        self._singles: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._waiting_max = waiting_max
         self._closed = False
         self._stopping = threading.Event()
         self._to_tell = threading.Event()
         self._name = store.random(8).hex()
         self._counting = threading.Lock()
         self.written = 0
+        # Commits; each holds many verbs.
+        self.batches = 0
+        # Writers that are not in the middle of a batch.
+        self._idle = writers
         store.lift_numbers()
         _forget_sessions(store)
-        self._pool = [self._thread(self._work, self._writes, True, name=f"writer-{n}") for n in range(connections)]
-        self._pool += [self._thread(self._work, self._reads, False, name=f"reader-{n}") for n in range(readers)]
-        self._readers, self._writers = readers, connections
-        self._others = [self._thread(self._tell, name="teller")]
+        self._writers = [self._thread(self._write_on, name=f"writer-{n}") for n in range(writers)]
+        self._others = [self._thread(self._work, self._singles, True, name=f"single-{n}") for n in range(connections)]
+        self._readers = [self._thread(self._work, self._reads, False, name=f"reader-{n}") for n in range(readers)]
+        self._tellers = [self._thread(self._tell, name="teller")]
         if written_elsewhere is not None:
-            self._others.append(self._thread(self._listen, name="listener"))
-        for thread in (*self._pool, *self._others):
+            self._tellers.append(self._thread(self._listen, name="listener"))
+        for thread in (*self._writers, *self._others, *self._readers, *self._tellers):
             thread.start()
 
     @staticmethod
     def _thread(target: Callable[..., None], *arguments: Any, name: str) -> threading.Thread:
         return threading.Thread(target=target, args=arguments, name=f"tenure-{name}", daemon=True)
 
-    @property
-    def batches(self) -> int:
-        """Commits; each verb has its own."""
-        return self.written
-
     def write(self, body: Callable[[Transaction], R], *, long: bool = False) -> Any:
-        """Queue a body for a writer; the future resolves after its commit. A `long` one delays nobody here."""
-        return self._queued(self._writes, body)
+        """Queue a body for a writer; the future resolves after its commit. A `long` one has a commit of its own."""
+        return self._queued(self._singles if long else self._writes, body)
 
     def read(self, body: Callable[[Transaction], R]) -> Any:
         """Queue a body for a reader."""
@@ -102,44 +127,116 @@ class PostgresRunner:
     @property
     def waiting(self) -> int:
         """How many bodies wait to be run."""
-        return self._writes.qsize() + self._reads.qsize()
+        return self._writes.qsize() + self._singles.qsize() + self._reads.qsize()
 
     def close(self) -> None:
         """Run what was accepted, then end. Nothing is accepted any more."""
         self._closed = True
-        for _ in range(self._writers):
-            self._writes.put(None)
-        for _ in range(self._readers):
-            self._reads.put(None)
-        for thread in self._pool:
-            thread.join()
+        # In this order: what a writer could not do together is still to be done by itself.
+        for waiting, threads in (
+            (self._writes, self._writers),
+            (self._singles, self._others),
+            (self._reads, self._readers),
+        ):
+            for _ in threads:
+                waiting.put(None)
+            for thread in threads:
+                thread.join()
         self._stopping.set()
         self._to_tell.set()
-        for thread in self._others:
+        for thread in self._tellers:
             thread.join()
 
-    def _queued(self, waiting: queue.Queue[Job | None], body: Callable[[Transaction], Any]) -> Any:
+    def _queued(self, waiting: queue.SimpleQueue[Job | None], body: Callable[[Transaction], Any]) -> Any:
         if self._closed:
             raise fault("store_unavailable", "The server is ending.")
+        # What a writer could not do is still waiting, elsewhere.
+        queued = waiting.qsize() if waiting is self._reads else self._writes.qsize() + self._singles.qsize()
+        if queued >= self._waiting_max:
+            raise fault("overloaded", f"{self._waiting_max} requests wait already.", retry_after_s=1)
         job = Job(body, self._make_future())
-        try:
-            waiting.put_nowait(job)
-        except queue.Full:
-            raise fault("overloaded", f"{waiting.maxsize} requests wait already.", retry_after_s=1) from None
+        waiting.put(job)
         return job.future
 
-    # -- the pool ---------------------------------------------------------------------------------------------------
+    # -- many verbs in one commit -----------------------------------------------------------------------------------
 
-    def _work(self, waiting: queue.Queue[Job | None], writes: bool) -> None:
-        own: PostgresStore | None = None
-        # Connected before anyone waits: a connection takes longer to make than a verb to run. Where there is nobody to
-        # connect to yet, the first verb tries, and hears it.
-        with contextlib.suppress(StoreFault, psycopg.Error):
-            own = self._connected()
+    def _write_on(self) -> None:
+        own = self._connected_early(LOCK_WAIT_MS)
+        jobs: list[Job] = []
+        most = BATCH_MAX
+        ended = False
+        while not ended or jobs:
+            if not ended:
+                ended = self._take(jobs, most)
+            if not jobs:
+                continue
+            try:
+                if own is None:
+                    own = self._connected(LOCK_WAIT_MS)
+                outcomes = own.run_many([job.body for job in jobs], HOLD_S)
+                most = min(BATCH_MAX, most + 1)
+            except (BatchLost, psycopg.Error) as error:
+                log.debug("%d verbs are run again one by one: %r", len(jobs), error.__cause__ or error)
+                most = max(1, most // 2)
+                for job in jobs:
+                    self._singles.put(job)
+                outcomes, jobs = [], []
+            except StoreFault as failed:
+                outcomes = [Outcome(answer=failed.refusal, at_ms=self._store.answered_at_ms)] * len(jobs)
+            except Exception as error:
+                # Whatever it was, every caller gets an answer and the writer goes on.
+                log.exception("a batch failed")
+                outcomes = [Outcome(error=error, at_ms=self._store.answered_at_ms)] * len(jobs)
+            with self._counting:
+                self._idle += 1
+            done, jobs = jobs[: len(outcomes)], jobs[len(outcomes) :]
+            for job, outcome in zip(done, outcomes, strict=True):
+                job.outcome = outcome
+            if done:
+                self._finished(done)
+        if own is not None:
+            own.close()
+
+    def _take(self, jobs: list[Job], most: int) -> bool:
+        """Add what waits to what was left over, and wait for the first if nothing was. True at the end.
+
+        What waits is shared with the writers that are idle: two batches beside each other are done sooner than one of
+        twice the size, because one computes while the other's statements are run.
+        """
+        if not jobs:
+            first = self._writes.get()
+            if first is None:
+                return True
+            jobs.append(first)
+        with self._counting:
+            share = -(-(self._writes.qsize() + len(jobs)) // self._idle)
+            self._idle -= 1
+        try:
+            while len(jobs) < min(most, share):
+                job = self._writes.get_nowait()
+                if job is None:
+                    return True
+                jobs.append(job)
+        except queue.Empty:
+            pass
+        return False
+
+    def _finished(self, jobs: list[Job]) -> None:
+        """Answer jobs whose transaction is over, and let the other nodes be told."""
+        with self._counting:
+            self.batches += 1
+            self.written += len(jobs)
+        self._deliver(jobs)
+        self._to_tell.set()
+
+    # -- one verb at a time -----------------------------------------------------------------------------------------
+
+    def _work(self, waiting: queue.SimpleQueue[Job | None], writes: bool) -> None:
+        own = self._connected_early(LOCK_TIMEOUT_MS)
         while (job := waiting.get()) is not None:
             try:
                 if own is None:
-                    own = self._connected()
+                    own = self._connected(LOCK_TIMEOUT_MS)
                 job.outcome = self._outcome(own.run if writes else own.look, own, job)
             except StoreFault as failed:
                 job.outcome = Outcome(answer=failed.refusal, at_ms=self._store.answered_at_ms)
@@ -148,16 +245,24 @@ class PostgresRunner:
                 log.exception("a connection failed")
                 job.outcome = Outcome(error=error, at_ms=self._store.answered_at_ms)
             if writes:
-                with self._counting:
-                    self.written += 1
-                self._to_tell.set()
-            self._deliver([job])
+                self._finished([job])
+            else:
+                self._deliver([job])
         if own is not None:
             own.close()
 
-    def _connected(self) -> PostgresStore:
+    def _connected_early(self, lock_timeout_ms: int) -> PostgresStore | None:
+        """A connection before anyone waits for it: it takes longer to make than a verb to run. Where there is nobody to
+        connect to yet, the first verb tries, and hears it."""
+        with contextlib.suppress(StoreFault, psycopg.Error):
+            return self._connected(lock_timeout_ms)
+        return None
+
+    def _connected(self, lock_timeout_ms: int) -> PostgresStore:
         own = self._store.clone()
         own.announces = False
+        if lock_timeout_ms != LOCK_TIMEOUT_MS:
+            own.be_patient(lock_timeout_ms)
         return own
 
     @staticmethod

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from psycopg import errors
 
 from tenure.store import queries, translate
-from tenure.store.postgres_transaction import EXPECTING_ONE, expecting_one
+from tenure.store.postgres_transaction import EXPECTING_ONE, PAIRS, expecting_one, with_timer
 from tenure.store.sqlite import SCHEMA_VERSION
 from tenure.store.store import fault
 
@@ -45,8 +45,6 @@ LOCKING = {
     "board_card": _CARD,
     "board_card_of_task": _CARD,
     "board_card_named": _CARD,
-    "task_of_lease": _TASK,
-    "unended_with_lease": _LEASE,
 }
 
 
@@ -55,7 +53,7 @@ def reading() -> dict[str, str]:
     """Every query as a look asks it."""
     loaded = queries.load("queries.sql", os.path.join("postgres", "queries.sql"))
     found = {name: translate.query(text) for name, text in loaded.items()}
-    for name in ("best", "ready", "ready_of_kind", "due_timers"):
+    for name in ("best", "best_of_one", "ready", "ready_of_kind", "due_timers"):
         # A look takes no locks.
         found[name] = (
             found[name].replace("FOR NO KEY UPDATE SKIP LOCKED", "").replace("FOR NO KEY UPDATE OF t SKIP LOCKED", "")
@@ -73,6 +71,8 @@ def deciding() -> dict[str, str]:
     for name in EXPECTING_ONE:
         found[name] = expecting_one(found[name])
     found["lease_by_id"] = found["lease_by_id_locked"]
+    for write, (first, together) in PAIRS.items():
+        found[together] = with_timer(found[first], found[write])
     return found
 
 

@@ -6,12 +6,19 @@ order of statements is the verb's own, only the waiting for each answer is gone.
 `now_ms` is the database's `clock_timestamp()`, read once. It travels with every read that may wait for a lock until the
 verb first looks at it: what a verb decides on is locked before the time it is judged by. A manual clock takes its place
 in tests.
+
+Where verbs share a transaction (PostgresStore.run_many), each has a view of its own, with its own time. The writes that
+one leaves waiting travel in front of the next one's first statement. What it remembers of tables that change rarely is
+the next one's too: all of them were waiting before the first began, so whatever was read since is news to none.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import TYPE_CHECKING, Any
 
+from tenure.core.model import UNENDED
 from tenure.store.queries import FORGETS
 from tenure.store.store import Memory, Transaction
 
@@ -36,7 +43,7 @@ DEFERRED = frozenset(_DEFERRED.split())
 
 
 # What is read with a lease, in the same round trip, because a holder's verb asks for it next; see `ahead_of_lease`.
-OF_LEASE = ("task_of_lease", "unended_with_lease", "agent_of_lease", "settings_of_lease")
+OF_LEASE = ("task_of_lease", "agent_of_lease", "settings_of_lease")
 # Columns that say whether a task has any of something, and the queries that need not be asked where it has none.
 NONE_OF = {
     "read_up_to": "has_thread",
@@ -65,6 +72,61 @@ def expecting_one(text: str) -> str:
     return f"WITH changed AS ({text} RETURNING 1) SELECT 1 / count(*) FROM changed"
 
 
+# The timer of a lease is set right after the lease is added, and dropped right after it has ended: one statement each.
+PAIRS = {"set_timer": ("add_lease", "add_lease_and_timer"), "drop_timer": ("end_lease", "end_lease_and_timer")}
+
+
+def with_timer(text: str, timer: str) -> str:
+    """A write to a lease that sets or drops its timer too."""
+    of_lease = timer.replace("%(kind)s", "'lease'").replace("%(ref)s", "%(lease_id)s")
+    return (
+        f"WITH timed AS ({of_lease}), {text[5:]}" if text.startswith("WITH ") else f"WITH timed AS ({of_lease}) {text}"
+    )
+
+
+# The reads whose rows a batch's verbs share, with the table by which a write makes them forget.
+SHARED = {"settings_of": "settings", "requirement_sets": "requirement_sets"}
+
+
+class SharedMemory(Memory):
+    """A transaction's memory, with the rows of SHARED reads: a verb asks by them for what is not remembered yet."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        super().__init__(FORGETS)
+        self._rows: dict[str, dict[tuple[Any, ...], list[Row]]] = {}
+
+    def knows(self, table: str, key: str) -> bool:
+        return key in self._known.get(table, ())
+
+    def rows(self, query: str, key: tuple[Any, ...]) -> list[Row] | None:
+        return self._rows.get(SHARED[query], {}).get(key)
+
+    def keep(self, query: str, key: tuple[Any, ...], rows: list[Row]) -> None:
+        self._rows.setdefault(SHARED[query], {})[key] = rows
+
+    def forget(self, table: str, values: dict[str, Any] | None = None) -> None:
+        super().forget(table, values)
+        self._rows.pop(table, None)
+
+    def clear(self) -> None:
+        super().clear()
+        self._rows.clear()
+
+
+class Batch:
+    """What the verbs of one transaction leave to each other."""
+
+    __slots__ = ("left", "memory", "wrote")
+
+    def __init__(self, begin: str) -> None:
+        # Statements that were not sent yet.
+        self.left: list[Statement] = [(begin, None)]
+        self.memory = SharedMemory()
+        self.wrote = False
+
+
 class PostgresTransaction(Transaction):
     """A transaction that is begun with its first statement."""
 
@@ -76,14 +138,15 @@ class PostgresTransaction(Transaction):
         queries: dict[str, str],
         clock: Clock | None,
         random: Callable[[int], bytes],
-        begin: str,
+        batch: Batch,
     ) -> None:
         # Savepoints of the base class go through `execute` below.
         self._cursor = self
         self._queries = queries
         self.random = random
-        # What a verb remembers ends with it: other nodes write too.
-        self.memory = Memory(FORGETS)
+        # What is remembered ends with the transaction: other nodes write too.
+        self.memory: SharedMemory = batch.memory
+        self._batch = batch
         self.recovered = []
         self.handed_over = 0
         self._settled = 0
@@ -91,8 +154,7 @@ class PostgresTransaction(Transaction):
         self._clock = clock
         self._now_ms: int | None = None
         self._read_ms: int | None = None
-        self._pending: list[Statement] = [(begin, None)]
-        self.wrote = False
+        self._pending: list[Statement] = []
         # Reads that were announced: those not sent yet, and the rows of those that were.
         self._announced: dict[tuple[Any, ...], Statement] = {}
         self._known: dict[tuple[Any, ...], list[Row]] = {}
@@ -118,13 +180,26 @@ class PostgresTransaction(Transaction):
         key = _key(query, values)
         if key in self._known or self._nothing(query, values):
             return
-        text = self._queries[query]
+        if query in SHARED:
+            if self.memory.rows(query, key) is not None:
+                return
+        elif query == "next_wake" and self.memory.knows("timers", "next"):
+            return
+        text, values = self._asked(query, values)
         if "now_ms" in values:
             if self._clock is not None or self._now_ms is not None:
                 values["now_ms"] = self.now_ms
             else:
                 text = text.replace("%(now_ms)s", f"({NOW})")
         self._announced[key] = (text, values)
+
+    def _asked(self, query: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """A query as it is asked: the text, and the values of its parameters."""
+        if query == "best":
+            only = _only_set(values["sets"])
+            if only is not None:
+                return self._queries["best_of_one"], {**values, "requires": only}
+        return self._queries[query], values
 
     def ahead_of_lease(self, lease_id: str) -> None:
         for name in OF_LEASE:
@@ -149,6 +224,10 @@ class PostgresTransaction(Transaction):
         """The rows of a read that travelled ahead."""
         if self._nothing(query, values):
             return []
+        if query in SHARED:
+            key = _key(query, values)
+            self._announced.pop(key, None)
+            return self.memory.rows(query, key)
         if not self._announced and not self._known:
             return None
         key = _key(query, values)
@@ -172,16 +251,20 @@ class PostgresTransaction(Transaction):
         if name == "task_of_lease":
             self._task_row = rows[0] if rows else None
         task = self._task_row
-        if task is None or not (rows or name == "unended_with_lease"):
+        if task is None or not rows:
             return
         if name == "task_of_lease":
             self._known[_key("task_by_key", {"key": task["key"]})] = self._heed(rows)
-        elif name == "unended_with_lease":
-            self._known[_key("unended_of_task", {"task_key": task["key"]})] = rows
         elif name == "agent_of_lease":
             self._known[_key("agent_named", {"agent_id": rows[0]["agent_id"]})] = rows
         else:
-            self._known[_key("settings_of", {"project_id": task["project_id"]})] = rows
+            self.memory.keep("settings_of", _key("settings_of", {"project_id": task["project_id"]}), rows)
+
+    def _file_lease(self, rows: list[Row]) -> None:
+        """Of a task with one slot, an unended lease is the only one; its task is locked, and no other can come."""
+        task = self._task_row
+        if rows and task is not None and task["slots"] == 1 and rows[0]["state"] in UNENDED:
+            self._known[_key("unended_of_task", {"task_key": task["key"]})] = [dict(rows[0])]
 
     def _heed(self, rows: list[Row]) -> list[Row]:
         """Take the hints out of a task's row: they are ours, and not the task's."""
@@ -195,25 +278,34 @@ class PostgresTransaction(Transaction):
         if query == "add_task":
             key, self._new_key = self._new_key, None
             if key is not None:
-                self.wrote = True
+                self._batch.wrote = True
                 self._pending.append((self._queries["add_task_keyed"], {**values, "key": key}))
                 return {"key": key}
         known = self._recall(query, values)
         if known is not None:
             return known[0] if known else None
-        rows = self._ask(self._queries[query], values).rows()
+        expecting = query == "lease_by_id" and bool(self._announced)
+        self._task_row = None
+        rows = self._ask(*self._asked(query, values)).rows()
         if query == "best":
             self._heed(rows)
+        elif expecting:
+            self._file_lease(rows)
+        elif query in SHARED:
+            self.memory.keep(query, _key(query, values), rows)
         return rows[0] if rows else None
 
     def all(self, query: str, **values: Any) -> list[Row]:
         known = self._recall(query, values)
         if known is not None:
             return known
-        return self._ask(self._queries[query], values).rows()
+        rows = self._ask(self._queries[query], values).rows()
+        if query in SHARED:
+            self.memory.keep(query, _key(query, values), rows)
+        return rows
 
     def do(self, query: str, **values: Any) -> int:
-        self.wrote = True
+        self._batch.wrote = True
         if query in self.memory.forgets:
             self.memory.forget(self.memory.forgets[query], values)
         if query in MAKES:
@@ -222,10 +314,25 @@ class PostgresTransaction(Transaction):
             return 0
         if self._nothing(query, values):
             return 0
+        if query in PAIRS and self._paired(query, values):
+            return 1
         if query in DEFERRED or query in EXPECTING_ONE:
             self._pending.append((self._queries[query], values))
             return 1
         return self._ask(self._queries[query], values).count
+
+    def _paired(self, query: str, values: Mapping[str, Any]) -> bool:
+        """Let a lease's timer go with the write to the lease just before it."""
+        if not self._pending or values["kind"] != "lease":
+            return False
+        first, together = PAIRS[query]
+        text, written = self._pending[-1]
+        if written is None or text is not self._queries[first] or written["lease_id"] != values["ref"]:
+            return False
+        if values.get("wake_at_ms", 0) != (written["wake_at_ms"] if query == "set_timer" else 0):
+            return False
+        self._pending[-1] = (self._queries[together], written)
+        return True
 
     def put(self, query: str, record: Record) -> int:
         return self.do(query, **record.as_dict())
@@ -248,9 +355,16 @@ class PostgresTransaction(Transaction):
         else:
             self._pending.append((text, None))
 
+    def leave(self) -> None:
+        """End this verb's view: what it has not sent yet goes to the transaction's next, or to its end."""
+        if self._settled:
+            self.execute("RELEASE settled")
+        self._batch.left += self._pending
+        self._pending = []
+
     def finish(self, *last: Statement) -> None:
         """Send what waits, and what ends the transaction, in one round trip."""
-        pending, self._pending = [*self._pending, *last], []
+        pending, self._pending, self._batch.left = [*self._batch.left, *self._pending, *last], [], []
         _send(self._wire, pending)
 
     def _ask(self, text: str, values: Mapping[str, Any] | None) -> Answer:
@@ -258,7 +372,8 @@ class PostgresTransaction(Transaction):
         announced, self._announced = self._announced, {}
         held_back = self._held_back(text)
         pending = [statement for statement in self._pending if statement not in held_back]
-        pending, self._pending = [*pending, (text, values), *announced.values()], held_back
+        pending, self._pending = [*self._batch.left, *pending, (text, values), *announced.values()], held_back
+        self._batch.left = []
         timed = self._now_ms is None and self._clock is None and text != NOW
         if timed:
             pending.append((NOW, None))
@@ -271,6 +386,8 @@ class PostgresTransaction(Transaction):
                 self._file(key[0], answer.rows())
             elif key[0] == "about_new_task":
                 self._file_new(announced[key][1] or {}, answer.rows()[0])
+            elif key[0] in SHARED:
+                self.memory.keep(key[0], key, answer.rows())
             else:
                 self._known[key] = self._heed(answer.rows()) if key[0] == "best" else answer.rows()
         return answers[first - 1]
@@ -284,9 +401,18 @@ class PostgresTransaction(Transaction):
         return savepoints if all(text.startswith(READS) for text in others) else []
 
 
+@functools.cache
+def _only_set(sets: str) -> str | None:
+    """The one capability set of a JSON list, or None where there are more or none."""
+    found = json.loads(sets)
+    return found[0] if len(found) == 1 else None
+
+
 def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a read is known by. The time is left out: within a transaction there is one."""
-    return (query, *(item for item in values.items() if item[0] != "now_ms"))
+    if "now_ms" in values:
+        return (query, *(item for item in values.items() if item[0] != "now_ms"))
+    return (query, *values.items())
 
 
 def _send(wire: Wire, statements: list[Statement]) -> list[Answer]:

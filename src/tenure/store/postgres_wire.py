@@ -10,6 +10,7 @@ The first error ends the round trip: the server passes over what follows, and th
 
 from __future__ import annotations
 
+import operator
 import re
 import select
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from psycopg import pq
 from psycopg.adapt import PyFormat, Transformer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from psycopg.pq.abc import PGresult
 
@@ -58,14 +59,34 @@ def compiled(text: str) -> tuple[bytes, tuple[str, ...]]:
     return known
 
 
+class _Known:
+    """A statement as one connection knows it: how its values are taken, and what it was prepared as for which types."""
+
+    __slots__ = ("command", "formats", "loads", "names", "prepared", "values")
+
+    def __init__(self, text: str) -> None:
+        self.command, self.names = compiled(text)
+        self.formats = [PyFormat.AUTO] * len(self.names)
+        self.prepared: dict[tuple[int, ...], bytes] = {}
+        self.values: Callable[[Mapping[str, Any]], Sequence[Any]] | None = None
+        if len(self.names) > 1:
+            self.values = operator.itemgetter(*self.names)
+        elif self.names:
+            name = self.names[0]
+            self.values = lambda values: (values[name],)
+        # Its own, because what loads a row is found out once per statement and connection.
+        self.loads: Any = None
+
+
 class Answer:
     """What the server said to one statement."""
 
-    __slots__ = ("_result", "_text", "_wire")
+    __slots__ = ("_known", "_result", "_text", "_wire")
 
-    def __init__(self, wire: Wire, text: str, result: PGresult) -> None:
+    def __init__(self, wire: Wire, text: str, known: _Known, result: PGresult) -> None:
         self._wire = wire
         self._text = text
+        self._known = known
         self._result = result
 
     @property
@@ -82,10 +103,13 @@ class Answer:
         if names is None:
             names = [(result.fname(number) or b"").decode() for number in range(result.nfields)]
             _COLUMNS[self._text] = names
-        known = names
-        transformer = self._wire.transformer
-        transformer.set_pgresult(result)
-        return transformer.load_rows(0, count, lambda values: dict(zip(known, values, strict=True)))
+        loads = self._known.loads
+        if loads is None:
+            loads = self._known.loads = Transformer.from_context(self._wire.connection)
+            loads.set_pgresult(result)
+        else:
+            loads.set_pgresult(result, set_loaders=False)
+        return [dict(zip(names, row, strict=True)) for row in loads.load_rows(0, count, tuple)]
 
     def value(self) -> Any:
         """The only value of the only row."""
@@ -96,13 +120,13 @@ class Wire:
     """One connection's prepared statements, and the way to send many of them."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._pgconn = connection.pgconn
-        self.transformer = Transformer.from_context(connection)
-        # By text and the types of its values.
-        self._prepared: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        self._transformer = Transformer.from_context(connection)
+        self._known: dict[str, _Known] = {}
         self._named = 0
-        self._formats: dict[int, list[PyFormat]] = {}
+        self._waiting = select.poll()
+        self._waiting.register(self._pgconn.socket, select.POLLIN)
 
     def exchange(self, statements: Sequence[Statement]) -> list[Answer]:
         """Send statements in one flush and give the answer to each. Raises the first error."""
@@ -115,56 +139,56 @@ class Wire:
             pgconn.exit_pipeline_mode()
         except BaseException:
             # Half a conversation: nobody can tell any more which answer belongs to what.
-            self._connection.close()
+            self.connection.close()
             raise
         answers: list[Answer] = []
-        place = 0
-        for (text, _), preparing in zip(statements, expected, strict=True):
-            if preparing is not None:
-                if results[place].status == _OK:
-                    self._prepared[preparing[0]] = preparing[1]
-                self._raise_error(results[place])
-                place += 1
-            self._raise_error(results[place])
-            answers.append(Answer(self, text, results[place]))
-            place += 1
+        coming = iter(results)
+        for (text, _), (known, types, name) in zip(statements, expected, strict=True):
+            if name is not None:
+                prepared = next(coming)
+                if prepared.status == _OK:
+                    known.prepared[types] = name
+                else:
+                    self._raise_error(prepared)
+            result = next(coming)
+            if result.status in _FAILED:
+                self._raise_error(result)
+            answers.append(Answer(self, text, known, result))
         return answers
 
-    def _queue(self, text: str, values: Mapping[str, Any] | None) -> tuple[tuple[str, tuple[int, ...]], bytes] | None:
-        """Queue one statement. What it has to be prepared as, where it is new to this connection."""
+    def _queue(self, text: str, values: Mapping[str, Any] | None) -> tuple[_Known, tuple[int, ...], bytes | None]:
+        """Queue one statement. With the name that it is being prepared as, where it is new to this connection."""
         pgconn = self._pgconn
-        command, names = compiled(text)
+        known = self._known.get(text)
+        if known is None:
+            known = self._known[text] = _Known(text)
         given: Sequence[Any] = ()
         types: tuple[int, ...] = ()
         formats: list[pq.Format] | None = None
-        if values and names:
-            transformer = self.transformer
-            asked = self._formats.get(len(names))
-            if asked is None:
-                asked = self._formats[len(names)] = [PyFormat.AUTO] * len(names)
-            given = transformer.dump_sequence([values[name] for name in names], asked)
+        if values and known.values is not None:
+            transformer = self._transformer
+            given = transformer.dump_sequence(known.values(values), known.formats)
             types, formats = transformer.types or (), transformer.formats
-        key = (text, types)
-        name = self._prepared.get(key)
+        name = known.prepared.get(types)
         if name is not None:
-            pgconn.send_query_prepared(name, given, param_formats=formats)
-            return None
-        if len(self._prepared) >= PREPARED_MAX:
-            pgconn.send_query_params(command, given, param_types=types, param_formats=formats)
-            return None
+            pgconn.send_query_prepared(name, given, formats)
+            return known, types, None
+        if self._named >= PREPARED_MAX:
+            pgconn.send_query_params(known.command, given, param_types=types, param_formats=formats)
+            return known, types, None
         self._named += 1
         name = b"tenure_%d" % self._named
-        pgconn.send_prepare(name, command, param_types=types)
-        pgconn.send_query_prepared(name, given, param_formats=formats)
-        return key, name
+        pgconn.send_prepare(name, known.command, param_types=types)
+        pgconn.send_query_prepared(name, given, formats)
+        return known, types, name
 
     def _results(self) -> list[PGresult]:
         """Send what is queued, and read up to the end of it. The server may answer before it has heard all."""
-        pgconn = self._pgconn
-        waiting = select.poll()
+        pgconn, waiting = self._pgconn, self._waiting
         results: list[PGresult] = []
         unsent = pgconn.flush()
-        waiting.register(pgconn.socket, select.POLLIN | (select.POLLOUT if unsent else 0))
+        if unsent:
+            waiting.modify(pgconn.socket, select.POLLIN | select.POLLOUT)
         while True:
             waiting.poll()
             pgconn.consume_input()
@@ -175,14 +199,17 @@ class Wire:
             while not pgconn.is_busy():
                 result = pgconn.get_result()
                 if result is None:
-                    # Between two statements' answers.
+                    # Between two statements' answers, or at the end of all.
+                    if pgconn.status == pq.ConnStatus.BAD:
+                        raise psycopg.OperationalError(pgconn.get_error_message())
                     continue
-                if result.status == _SYNC:
+                status = result.status
+                if status == _SYNC:
                     return results
                 results.append(result)
-                if pgconn.status == pq.ConnStatus.BAD:
+                if status in _FAILED and pgconn.status == pq.ConnStatus.BAD:
                     raise psycopg.OperationalError(pgconn.get_error_message())
 
     def _raise_error(self, result: PGresult) -> None:
         if result.status in _FAILED:
-            raise psycopg.errors.error_from_result(result, encoding=self.transformer.encoding)
+            raise psycopg.errors.error_from_result(result, encoding=self._transformer.encoding)

@@ -51,6 +51,26 @@ CROSS JOIN LATERAL (
     ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
 LIMIT 1) b
 
+-- The same for a claimant that fits one set, as most do: no loop over the sets, and fewer steps that each carry a whole
+-- row.
+-- name: best_of_one
+SELECT k.* FROM (
+    SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
+    WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
+        AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0 AND t.requires = :requires
+        AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
+    ORDER BY t.rank_ms LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) k
+UNION ALL
+SELECT r.* FROM (
+    SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
+    WHERE t.project_id = :project_id AND t.requires = :requires
+        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+        AND (t.slots = 1 OR NOT EXISTS (
+            SELECT 1 FROM leases l
+            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+    ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) r
+LIMIT 1
+
 -- name: ready_of_kind
 SELECT t.* FROM (
     SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
@@ -225,11 +245,6 @@ SELECT {task},
     EXISTS (SELECT 1 FROM dependencies d WHERE d.needs_key = t.key) AS has_dependants
 FROM tasks t WHERE t.key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id)
 
--- name: unended_with_lease
-SELECT {lease_row} {lease_from}
-WHERE l.task_key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id) AND l.state IN ('offered', 'active')
-ORDER BY l.slot
-
 -- name: agent_of_lease
 SELECT {agent} FROM agents a WHERE a.agent_id = (SELECT x.agent_id FROM leases x WHERE x.lease_id = :lease_id)
 
@@ -239,11 +254,14 @@ FROM projects p WHERE p.project_id = (SELECT x.project_id FROM leases x WHERE x.
 
 -- == a new task, in two round trips: its key is read with everything else that is asked about it ==
 
--- Read under the lock that keeps out edges, one of which may wait for the name (lock_names).
+-- Read under the lock that keeps out edges, one of which may wait for the name (lock_names). IS NOT DISTINCT FROM is =
+-- for what is not null, and is not looked up in an index: without statistics PostgreSQL takes the list of a project's
+-- tasks for as good a way to one name as the index of names, and keeps to that plan while the list grows.
 -- name: about_new_task
 SELECT
-    nextval(pg_get_serial_sequence('tasks', 'key')) AS key,
-    EXISTS (SELECT 1 FROM tasks t WHERE t.task_id = :task_id AND t.project_id = :project_id) AS named,
+    nextval('tasks_key_seq') AS key,
+    EXISTS (SELECT 1 FROM tasks t
+        WHERE t.task_id = :task_id AND t.project_id IS NOT DISTINCT FROM :project_id) AS named,
     (SELECT max(g.last_token) FROM graves g WHERE g.task_id = :task_id AND g.project_id = :project_id) AS last_token,
     EXISTS (SELECT 1 FROM dependencies d WHERE d.needs_key IS NULL AND d.needs_id = :task_id) AS waited_for,
     EXISTS (SELECT 1 FROM requirement_sets q WHERE q.project_id = :project_id AND q.requires = :requires) AS known_set
