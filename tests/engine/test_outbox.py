@@ -172,3 +172,19 @@ def test_pace_of_a_project_has_its_gate(store: SqliteStore) -> None:
     park(store, accepted(store, "F001")[0])
     assert ok(pace.pace(store)).gates == (view(store),)
     assert ok(pace.pace(store, project_id="other")).gates == ()
+
+
+@pytest.mark.parametrize("back", ["a step", "a boot"])
+def test_gate_that_is_down_shows_its_age_after_the_clock_was_set_back(
+    store: SqliteStore, clock: ManualClock, back: str
+) -> None:
+    named(store)
+    store.run(lambda tx: gates.heard(tx, NAME, 0, ""))
+    if back == "a step":
+        clock.step(-3600)
+    else:
+        clock.reboot("boot-2", -3600)
+    clock.advance(600)
+    store.run(lambda tx: gates.heard(tx, NAME, None, "HTTP 503"))
+    # Where the store's clock is not shifted with what was written by it, nobody can tell; but never that it is well.
+    assert view(store).heard_age_s in (600.0, None)

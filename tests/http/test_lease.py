@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import subprocess
 import threading
@@ -16,7 +17,7 @@ from tenure.core.times import iso, parse_iso
 from tenure.engine import liveness
 from tenure.store.sqlite import SqliteStore
 from tenure.surfaces.http import answers
-from tests.http.serving import TENURE, Api, must, problem
+from tests.http.serving import TENURE, Api, must, problem, raw
 from tests.support import add, ok, take
 
 PRINTED_POLL = {
@@ -200,6 +201,13 @@ def test_poll_that_prefers_to_wait_does(api: Api) -> None:
     poll = Waiting(api, headers={"Prefer": "respond-async, wait=60"})
     api.add(task_id="T-1")
     assert poll.offer()["task"]["task_id"] == "T-1"
+
+
+def test_preference_said_on_the_first_of_two_lines_is_heard(api: Api) -> None:
+    body = json.dumps({"worker_id": "worker.1", "project": api.project})
+    head = "POST /lease HTTP/1.1\r\nHost: 127.0.0.1\r\nPrefer: wait=-1\r\nPrefer: respond-async\r\nConnection: close"
+    answer = raw(api.server, f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    assert answer.startswith(b"HTTP/1.1 400 "), "an impossible wait was not even read"
 
 
 def test_poll_that_waits_gets_work_added_by_another_process(api: Api) -> None:

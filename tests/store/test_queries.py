@@ -146,7 +146,7 @@ PLANS = [
     ("ready", "tasks_ready (project_id=? AND requires=?)", True),
     ("ready_ahead", "tasks_ready (project_id=? AND requires=?)", False),
     ("ready_of_kind", "tasks_ready_kind (project_id=? AND kind=? AND requires=?)", True),
-    ("kept_for", "tasks_kept (assigned_to=? AND project_id=?)", False),
+    ("kept_for", "tasks_kept (project_id=? AND assigned_to=?)", False),
     ("due_timers", "timers_wake (wake_at_ms<?)", False),
     ("next_wake", "timers_wake", False),
     ("unended_of_agent", "leases_of_agent (agent_id=?)", True),
@@ -179,8 +179,8 @@ def test_plan_of_a_hot_query_after_analyze_still_walks_no_table(populated: Sqlit
     assert walks(plan(populated, name)) == []
 
 
-def test_plan_of_any_kept_walks_what_is_kept_and_not_what_is_to_do(populated: SqliteStore) -> None:
-    assert plan(populated, "any_kept") == ["SCAN t USING INDEX tasks_kept"]
+def test_plan_of_any_kept_seeks_what_the_project_keeps_and_not_what_it_has_to_do(populated: SqliteStore) -> None:
+    assert plan(populated, "any_kept") == ["SEARCH t USING INDEX tasks_kept (project_id=? AND assigned_to>?)"]
 
 
 @pytest.mark.parametrize("name", ["ready", "ready_of_kind"])

@@ -160,7 +160,7 @@ def seen(lease: Lease, now_ms: int, *, extends: bool, expect_silence_ms: int = 0
 
 def _signed(lease: Lease, now_ms: int) -> str:
     """The last signs of life, with this one: how long the holder was silent, and how long it might have been, in tenths
-    of a second. Nothing is decided by them; they show people why a deadline is where it is."""
+    of a second. No deadline is decided by them: they show why it is where it is, and tell a holder that came close."""
     gap = max(0, now_ms - lease.seen_at_ms) // 100
     allowed = max(0, lease.recover_at_ms - lease.seen_at_ms) // 100
     kept = lease.signs.split(" ")[1 - SIGNS_KEPT :] if lease.signs else []

@@ -310,8 +310,8 @@ def fill(
     }
     receipt = {**SENTINELS, "inputs": {}, "metadata": {}}
     # What comes later stands.
-    for source_of in (known, body, facts):
-        for name, value in source_of.items():
+    for words in (known, body, facts):
+        for name, value in words.items():
             if value is not None and name in receipt and said(value):
                 receipt[name] = dict(value) if isinstance(value, dict) else value
     if phase == "progress" and task is not None and body.get("progress") is None:

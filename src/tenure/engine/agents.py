@@ -15,7 +15,7 @@ from tenure.core.model import DEFAULT_PROJECT, Agent, Link
 from tenure.core.profiles import profile_named
 from tenure.core.record import Record
 from tenure.engine import change, load
-from tenure.engine.callers import CALLER, SEEN_EVERY_MS, known_agent
+from tenure.engine.callers import CALLER, known_agent, seen_just_now
 from tenure.engine.verb import query, verb
 
 TYPE_CHECKING = False
@@ -139,7 +139,7 @@ def present(tx: Transaction, agent: Agent, worktree: str, host: str, branch: str
     # A folder's name means nothing without its machine, so that the two change together.
     after = (worktree or agent.worktree, host if worktree else agent.host, branch or agent.branch)
     moved = before != after
-    if not (new or moved) and agent.state == "present" and tx.now_ms - agent.seen_at_ms < SEEN_EVERY_MS:
+    if not (new or moved) and agent.state == "present" and seen_just_now(tx, agent):
         return agent
     agent = agent.replace(
         state="present",

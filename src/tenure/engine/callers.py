@@ -61,5 +61,11 @@ def known_agent(tx: Transaction, agent_id: str, incarnation: int | None) -> Agen
 
 def see(tx: Transaction, agent: Agent) -> None:
     """Write down that the agent called, unless that was written a moment ago."""
-    if agent.state != "present" or tx.now_ms - agent.seen_at_ms >= SEEN_EVERY_MS:
+    if agent.state != "present" or not seen_just_now(tx, agent):
         tx.do("see_agent", agent_id=agent.agent_id, now_ms=tx.now_ms)
+
+
+def seen_just_now(tx: Transaction, agent: Agent) -> bool:
+    """Whether the agent's last call is so fresh that another need not be written down. One in the future is not: the
+    clock was set back meanwhile."""
+    return 0 <= tx.now_ms - agent.seen_at_ms < SEEN_EVERY_MS

@@ -76,7 +76,7 @@ def state(tx: Transaction, name: GateName) -> GateState:
 def heard(tx: Transaction, name: GateName, age_ms: int | None, error: str) -> None:
     """The gate last answered so long ago (None: it has not, to whoever tells this), and this is wrong now."""
     heard_at_ms = 0 if age_ms is None else max(0, tx.now_ms - age_ms)
-    tx.do("gate_heard", **name.as_dict(), heard_at_ms=heard_at_ms, error=error[:DETAIL_CHARS])
+    tx.do("gate_heard", **name.as_dict(), heard_at_ms=heard_at_ms, error=error[:DETAIL_CHARS], now_ms=tx.now_ms)
 
 
 # -- ours, to the gate ------------------------------------------------------------------------------------------------

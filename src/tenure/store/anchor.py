@@ -81,6 +81,7 @@ def _shift(cursor: Any, queries: dict[str, str], by_ms: int, now_ms: int) -> Non
         "board_cards",
         "alerts",
         "requests",
+        "gates",
     ):
         cursor.execute(queries["shift_" + name], values)
 

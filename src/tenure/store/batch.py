@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 WAITING = {"add_lease": "leases", "set_timer": "timers", "add_event": "events", "reserve_task": "tasks"}
 # Writes of a whole task's state: its record tells whether the task is ready afterwards.
 STATES = frozenset(("save_task", "reserve_task", "save_progress"))
-# How many ready tasks are read ahead, at least and at most: twice as many as were taken since the last time.
+# How many ready tasks are read ahead, at least and at most: twice as many each time, and few again after a write that
+# ended the list.
 AHEAD_LEAST, AHEAD_MOST = 2, 64
 
 _TABLES = frozenset(WAITING.values())
-_BOUND = _TABLES - {"events"}
+_REACHED = _TABLES - {"events"}
 _PARAMETER = re.compile(r"(?<![\w:]):([a-z]\w*)")
 _WORD = re.compile(r"\w+")
 _WRITES_TASKS = re.compile(r"\b(INSERT INTO|UPDATE|DELETE FROM) tasks\b")
@@ -55,8 +56,8 @@ class Statement:
         self.columns: list[str] | None = None
         reads = text.startswith(("SELECT", "WITH")) and "RETURNING" not in text
         mentioned = _TABLES & set(_WORD.findall(text))
-        # A write may reach further than its text says, to the leases of a task that is deleted; but not to the events.
-        self.meets: frozenset[str] = mentioned if reads or not mentioned or name in WAITING else mentioned | _BOUND
+        # A write may reach further than its text says, to the leases of a task that is deleted; not to the events.
+        self.meets: frozenset[str] = mentioned if reads or not mentioned or name in WAITING else mentioned | _REACHED
         self.changes_tasks = _WRITES_TASKS.search(text) is not None
 
 
@@ -207,14 +208,8 @@ class BatchTransaction(Transaction):
 
     def __init__(self, batch: Batching, now_ms: int, random: Callable[[int], bytes]) -> None:
         # Savepoints of the base class go through the batch.
-        self._cursor = batch
+        super().__init__(batch, {}, now_ms, random, batch.memory)
         self._batch = batch
-        self.now_ms = now_ms
-        self.random = random
-        self.memory = batch.memory
-        self.recovered = []
-        self.handed_over = 0
-        self._settled = 0
 
     def one(self, query: str, **values: Any) -> Row | None:
         return self._batch.best(values) if query == "best" else self._batch.one(query, values)

@@ -1,10 +1,9 @@
 """The runner: how a server puts many verbs into one commit.
 
-One thread writes. It takes the write lock, runs the verbs that wait, each under a savepoint of its own, for at most
-5 ms, and commits them together: one fsync for all of them. Nothing is answered before the commit. Then it leaves the
-lock free for at least 2 ms, so that command-line processes, which retry every 1-4 ms, are not starved. An error that
-closes the transaction (a full disk does) loses the batch, which is then run again verb by verb, so that every caller
-gets the truth about its own.
+One thread writes. It takes the write lock, runs the verbs that wait for at most 5 ms, and commits them together: one
+fsync for all of them. Nothing is answered before the commit. Then it leaves the lock free for at least 2 ms, so that
+command-line processes, which retry every 1-4 ms, are not starved. An error that closes the transaction (a full disk
+does) loses the batch, which is then run again verb by verb, so that every caller gets the truth about its own.
 
 With `carry(step, not_before)` the bodies of a batch run on another thread, an event loop's, and not sooner than that
 time: two threads that both run Python take turns, and a writer that gives the interpreter up at each statement would

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     R = TypeVar("R")
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 # In the file's header: "TENU". A file of another program is refused instead of being filled with our tables.
 APPLICATION_ID = 0x54454E55
 RETRY_MIN_S = 0.001

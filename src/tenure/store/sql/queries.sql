@@ -74,6 +74,9 @@ UPDATE handoffs SET recovery_expires_at_ms = recovery_expires_at_ms + :by_ms WHE
 -- name: shift_idempotency
 UPDATE idempotency SET at_ms = at_ms + :by_ms
 
+-- name: shift_gates
+UPDATE gates SET heard_at_ms = heard_at_ms + :by_ms WHERE heard_at_ms > 0
+
 -- name: shift_agents
 UPDATE agents SET seen_at_ms = seen_at_ms + :by_ms, lost_at_ms = lost_at_ms + :by_ms
 
@@ -323,11 +326,12 @@ SELECT count(*) AS n FROM (
         AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
     LIMIT :limit) found
 
--- Of all that is kept, which is little. The project is made useless for an index: by it all that is to do would be read.
+-- With a condition on who it is kept for, so that the index of what is kept is sought, and not that of all there is to do.
 
 -- name: any_kept
 SELECT 1 AS yes FROM tasks t
-WHERE t.project_id || '' = :project_id AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0
+WHERE t.project_id = :project_id AND t.assigned_to >= '' AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0
+    AND t.waiting = 0
 LIMIT 1
 
 -- name: kept_for_agents
@@ -939,8 +943,8 @@ ON CONFLICT (project_id, gate) DO UPDATE SET
 -- name: gate_heard
 INSERT INTO gates (project_id, gate, heard_at_ms, error) VALUES (:project_id, :gate, :heard_at_ms, :error)
 ON CONFLICT (project_id, gate) DO UPDATE SET error = excluded.error,
-    heard_at_ms = CASE WHEN excluded.heard_at_ms > gates.heard_at_ms THEN excluded.heard_at_ms
-        ELSE gates.heard_at_ms END
+    heard_at_ms = CASE WHEN excluded.heard_at_ms > gates.heard_at_ms OR gates.heard_at_ms > :now_ms
+        THEN excluded.heard_at_ms ELSE gates.heard_at_ms END
 
 -- name: gate_receipt
 SELECT state FROM gate_receipts WHERE project_id = :project_id AND gate = :gate AND receipt_id = :receipt_id

@@ -58,9 +58,9 @@ async def poll(request: Request) -> Response:
 def _wait_s(request: Request, asked: wire.Lease) -> float | Refused:
     """How long the worker is willing to wait: in the body, or as `Prefer: wait=`."""
     wait = asked.wait
-    preferred = header(request, b"prefer") if wait is None else None
-    if preferred is not None:
-        for preference in preferred.split(","):
+    if wait is None and header(request, b"prefer") is not None:
+        # It may be said on several lines, which are one list.
+        for preference in ",".join(request.headers.getlist("prefer")).split(","):
             name, _, value = preference.strip().partition("=")
             if name.lower() == "wait":
                 try:

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     import asyncio
 
-# Whose connections are served without a token. The superuser could act as anyone anyway.
+# Whose connections are served without a token, as of the process's start. The superuser could act as anyone anyway.
 _SERVED = (0, os.geteuid())
 # The key under which a request's state carries the owner of its connection.
 OWNER = "peer_uid"

@@ -52,7 +52,9 @@ def refusal_to_speak(request: Request, agent_id: object) -> Refused | None:
 
 async def raw_body(request: Request) -> bytes | Refused:
     """The body, if it is JSON by its type and not too large."""
-    content_type = header(request, b"content-type") or "application/json"
+    content_type = header(request, b"content-type")
+    if content_type is None:
+        content_type = "application/json"
     if content_type != "application/json":
         content_type = content_type.partition(";")[0].strip().lower()
     if content_type not in JSON_TYPES and not content_type.endswith("+json"):
