@@ -418,6 +418,34 @@ class StoreContract:
         with pytest.raises(database.integrity_error):
             insert(store, Lease(**odd))
 
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            {"status": "sleeping"},
+            {"owner": "nobody"},
+            {"obligation": "perhaps"},
+            {"progress": 101},
+            {"open_slots": -1},
+        ],
+        ids=lambda odd: next(iter(odd)),
+    )
+    def test_save_a_task_in_an_unknown_state_is_impossible(self, database: Database, odd: dict[str, object]) -> None:
+        store = database.open()
+        task = ok(tasks.add_task(store, task_id="F001", title="Parse the log"))
+        with pytest.raises(database.integrity_error):
+            store.run(lambda tx: tx.do("save_task", **(task.as_dict() | odd)))
+
+    @pytest.mark.parametrize(
+        "odd",
+        [{"priority": "utmost"}, {"complexity": "vast"}, {"unmet": -1}, {"slots": 0}],
+        ids=lambda odd: next(iter(odd)),
+    )
+    def test_insert_a_task_in_an_unknown_state_is_impossible(self, database: Database, odd: dict[str, object]) -> None:
+        store = database.open()
+        task = ok(tasks.add_task(store, task_id="F001", title="Parse the log"))
+        with pytest.raises(database.integrity_error):
+            store.run(lambda tx: tx.one("add_task", **(task.as_dict() | {"task_id": "F002"} | odd)))
+
     def test_delete_a_task_takes_its_leases_and_leaves_its_receipts(self, database: Database) -> None:
         store = database.open()
         lease = hold(store)
