@@ -21,7 +21,7 @@ from tenure.core.model import Lease
 from tenure.engine import claims, endings
 from tenure.engine.projects import configure
 from tenure.engine.receipts import list_receipts
-from tenure.gates.client import GateClient
+from tenure.gates.client import GateClient, GateDown
 from tenure.gates.receiptgate import ReceiptGate
 from tenure.store.sqlite import SqliteStore
 from tests.support import add, ok, take
@@ -256,3 +256,20 @@ def until(what: Any, seconds: float = 20.0) -> Any:
             return found
         time.sleep(0.05)
     raise AssertionError("it did not happen")
+
+
+class Deaf:
+    """A client whose every answer to a receipt is lost after the gate has recorded it."""
+
+    def __init__(self, client: GateClient) -> None:
+        self.client = client
+
+    def submit(self, body: dict[str, Any]) -> str | None:
+        self.client.submit(body)
+        raise GateDown("the answer was lost")
+
+    def after(self, seq: int) -> list[tuple[int, dict[str, Any]]]:
+        return self.client.after(seq)
+
+    def close(self) -> None:
+        self.client.close()

@@ -16,10 +16,9 @@ from tenure.core.errors import Refused
 from tenure.engine import gates
 from tenure.engine.projects import configure, create_project
 from tenure.engine.receipts import list_receipts, submit_receipt
-from tenure.gates.client import GateClient, GateDown
 from tenure.store.sqlite import SqliteStore
 from tests.engine.scene import data, events, receipts, said, shown
-from tests.gates.support import WORKER, Ours, Server, ledger, report, serving, until, work
+from tests.gates.support import WORKER, Deaf, Ours, Server, ledger, report, serving, until, work
 from tests.support import add, ok
 
 # -- sending ----------------------------------------------------------------------------------------------------------
@@ -122,25 +121,8 @@ def test_emit_killed_between_delivery_and_cursor_leaves_no_duplicate(tmp_path: P
     store.close()
 
 
-class Broken:
-    """A client whose every answer is lost after the gate has recorded the receipt."""
-
-    def __init__(self, client: GateClient) -> None:
-        self.client = client
-
-    def submit(self, body: dict[str, Any]) -> str | None:
-        self.client.submit(body)
-        raise GateDown("the answer was lost")
-
-    def after(self, seq: int) -> list[tuple[int, dict[str, Any]]]:
-        return self.client.after(seq)
-
-    def close(self) -> None:
-        self.client.close()
-
-
 def test_emit_with_every_answer_lost_leaves_each_receipt_once(store: SqliteStore, gate: Server) -> None:
-    side = Ours(store, gate.url, wrap=Broken)
+    side = Ours(store, gate.url, wrap=Deaf)
     work(store, "F001", "F002")
     for _ in range(5):
         side.later()

@@ -23,11 +23,10 @@ from tenure.clock import ManualClock
 from tenure.engine import tasks
 from tenure.engine.outbox import GateView, list_gates, resend_receipts
 from tenure.engine.receipts import list_receipts
-from tenure.gates.client import GateClient, GateDown
 from tenure.gates.receiptgate import NOTE_HEARD_S
 from tenure.store.sqlite import SqliteStore
 from tests.engine.scene import data, done, events, shown
-from tests.gates.support import WORKER, Ours, Server, ledger, report, serving, until, work
+from tests.gates.support import WORKER, Deaf, Ours, Server, ledger, report, serving, until, work
 from tests.support import add, ok, take
 
 TENURE = str(Path(sys.executable).with_name("tenure"))
@@ -167,23 +166,6 @@ def test_resend_while_the_gate_is_down_waits_for_it(ours: Ours, gate: Server) ->
     gate.start()
     ours.later()
     assert gate.ids() == ledger(ours.store)
-
-
-class Deaf:
-    """A client whose every answer to a receipt is lost after the gate has recorded it."""
-
-    def __init__(self, client: GateClient) -> None:
-        self.client = client
-
-    def submit(self, body: dict[str, Any]) -> str | None:
-        self.client.submit(body)
-        raise GateDown("the answer was lost")
-
-    def after(self, seq: int) -> list[tuple[int, dict[str, Any]]]:
-        return self.client.after(seq)
-
-    def close(self) -> None:
-        self.client.close()
 
 
 def test_resend_with_every_answer_lost_leaves_each_receipt_once(ours: Ours, gate: Server) -> None:
