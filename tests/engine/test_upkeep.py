@@ -129,6 +129,7 @@ def test_count_statistics(store: SqliteStore, clock: ManualClock) -> None:
     for _ in range(5):
         report(store, "A2", 50, "F001")
     ok(claims.offer(store, agent_id="w.1"))
+    assert ok(observe.statistics(store)).expiring_soon == 0, "also of a term that is shorter than the warning time"
     clock.advance(59)
     numbers = ok(observe.statistics(store))
     assert (numbers.active, numbers.offered, numbers.expiring_soon, numbers.expired) == (2, 1, 1, 0)

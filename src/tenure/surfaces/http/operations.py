@@ -28,7 +28,11 @@ KEEP_ALIVE_S = 15.0
 METRICS = {
     "tenure_leases_active": ("gauge", "Live accepted leases.", "active"),
     "tenure_leases_offered": ("gauge", "Offers not accepted yet.", "offered"),
-    "tenure_leases_expiring_soon": ("gauge", "Leases within the warning time of their expiry.", "expiring_soon"),
+    "tenure_leases_expiring_soon": (
+        "gauge",
+        "Leases within the warning time of their expiry, or the last third of a term that is short.",
+        "expiring_soon",
+    ),
     "tenure_leases_expired": ("gauge", "Leases past their expiry and not recovered yet.", "expired"),
     "tenure_leases_due": ("gauge", "Leases whose holder counts as dead and that are not recovered yet.", "due"),
     "tenure_leases_stuck": ("gauge", "Leases renewed too often without finishing.", "stuck"),
