@@ -121,6 +121,17 @@ def test_flag_stuck_at_five_renewals_and_over_max_at_ten(store: SqliteStore, clo
     assert [data(event)["renewals"] for event in events(store, "stuck", "max_renewals")] == [5, 10]
 
 
+def test_lease_shorter_than_the_warning_time_expires_soon_in_its_last_third(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    add(store)
+    ok(claims.claim(store, task_id="F001", agent_id="A1", profile="cli", ttl_s=30))
+    clock.advance(19)
+    assert ok(observe.statistics(store)).expiring_soon == 0
+    clock.advance(1)
+    assert ok(observe.statistics(store)).expiring_soon == 1
+
+
 def test_count_statistics(store: SqliteStore, clock: ManualClock) -> None:
     for number in range(6):
         add(store, f"F00{number}")
@@ -129,7 +140,6 @@ def test_count_statistics(store: SqliteStore, clock: ManualClock) -> None:
     for _ in range(5):
         report(store, "A2", 50, "F001")
     ok(claims.offer(store, agent_id="w.1"))
-    assert ok(observe.statistics(store)).expiring_soon == 0, "also of a term that is shorter than the warning time"
     clock.advance(59)
     numbers = ok(observe.statistics(store))
     assert (numbers.active, numbers.offered, numbers.expiring_soon, numbers.expired) == (2, 1, 1, 0)
