@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeVar
 
+from tenure.clock import ManualClock
 from tenure.core.errors import Refused
 from tenure.core.model import Agent, Lease, Task
 from tenure.engine import agents, claims, tasks
@@ -26,6 +28,16 @@ def refused(answer: object, code: str) -> Refused:
     assert answer.message
     assert answer.next
     return answer
+
+
+def opened_on(database: str, directory: Path, clock: ManualClock) -> Any:
+    """An empty store on one of the two databases."""
+    if database == "sqlite":
+        return SqliteStore(str(directory / "tenure.db"), clock=clock)
+    # Imported here because psycopg is there for PostgreSQL alone.
+    from tests.postgres.support import ProbedPostgres, empty_url
+
+    return ProbedPostgres(empty_url(), clock=clock)
 
 
 def add(store: Store, task_id: str = "F001", **fields: Any) -> Task:

@@ -15,6 +15,7 @@ from tenure.store.sqlite import SqliteStore
 from tests.boards.kanboard import Kanboard, Unavailable
 from tests.boards.scene import Scene
 from tests.conftest import NOT_TESTED
+from tests.support import opened_on
 
 _numbers = itertools.count(1)
 # The whole counts are a command: make kanboard
@@ -44,13 +45,7 @@ def kanboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kanboard]:
 @pytest.fixture(params=["sqlite", "postgres"] if FULL else ["sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Any]:
     """What is seen with a board is seen on both databases."""
-    opened: Any
-    if request.param == "sqlite":
-        opened = SqliteStore(str(tmp_path / "tenure.db"), clock=clock)
-    else:
-        from tests.postgres.support import ProbedPostgres, empty_url
-
-        opened = ProbedPostgres(empty_url(), clock=clock)
+    opened = opened_on(request.param, tmp_path, clock)
     yield opened
     opened.close()
 

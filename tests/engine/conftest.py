@@ -9,19 +9,13 @@ from typing import Any
 import pytest
 
 from tenure.clock import ManualClock
-from tenure.store.sqlite import SqliteStore
+from tests.support import opened_on
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Any]:
-    opened: Any
-    if request.param == "sqlite":
-        opened = SqliteStore(str(tmp_path / "tenure.db"), clock=clock)
-    else:
-        if request.node.get_closest_marker("sqlite_only"):
-            pytest.skip("about SQLite alone")
-        from tests.postgres.support import ProbedPostgres, empty_url
-
-        opened = ProbedPostgres(empty_url(), clock=clock)
+    if request.param == "postgres" and request.node.get_closest_marker("sqlite_only"):
+        pytest.skip("about SQLite alone")
+    opened = opened_on(request.param, tmp_path, clock)
     yield opened
     opened.close()

@@ -27,20 +27,14 @@ from tenure.gates.receiptgate import NOTE_HEARD_S
 from tenure.store.sqlite import SqliteStore
 from tests.engine.scene import data, done, events, shown
 from tests.gates.support import WORKER, Deaf, Ours, Server, ledger, report, serving, until, work
-from tests.support import add, ok, take
+from tests.support import add, ok, opened_on, take
 
 TENURE = str(Path(sys.executable).with_name("tenure"))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Any]:
-    opened: Any
-    if request.param == "sqlite":
-        opened = SqliteStore(str(tmp_path / "tenure.db"), clock=clock)
-    else:
-        from tests.postgres.support import ProbedPostgres, empty_url
-
-        opened = ProbedPostgres(empty_url(), clock=clock)
+    opened = opened_on(request.param, tmp_path, clock)
     yield opened
     opened.close()
 

@@ -21,19 +21,12 @@ from tenure.store.sqlite import BatchLost
 from tenure.store.store import StoreFault, Transaction
 from tests.postgres.proxy import Proxy
 from tests.postgres.races import PATIENCE_S, Gate
-from tests.postgres.support import ProbedPostgres, empty_url
+from tests.postgres.support import ProbedPostgres
 from tests.support import add, join, ok, refused, take
 
 HOLD_S = 30.0
 # Far above what anything here takes, and below how long a verb that is run by itself waits for a lock.
 SOON_S = 5.0
-
-
-@pytest.fixture
-def store() -> Iterator[ProbedPostgres]:
-    opened = ProbedPostgres(empty_url())
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

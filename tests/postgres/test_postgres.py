@@ -16,15 +16,8 @@ from tenure.store import postgres_schema
 from tenure.store.postgres import PostgresStore
 from tenure.store.store import StoreFault
 from tests.postgres.proxy import Proxy
-from tests.postgres.support import ProbedPostgres, empty_url, shared_cluster
+from tests.postgres.support import ProbedPostgres, shared_cluster
 from tests.support import add, ok, refused, take
-
-
-@pytest.fixture
-def store() -> Iterator[ProbedPostgres]:
-    opened = ProbedPostgres(empty_url())
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

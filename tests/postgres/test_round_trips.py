@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tenure.engine import claims, endings, liveness, recovery, tasks, touch
 from tenure.store import postgres_transaction
-from tests.postgres.support import ProbedPostgres, empty_url
+from tests.postgres.support import ProbedPostgres
 from tests.support import add, join, ok, take
 
 Act = Callable[[ProbedPostgres, str], Any]
@@ -24,13 +24,6 @@ PINS: dict[str, tuple[int, Act]] = {
     "add_task": (2, lambda s, lease: tasks.add_task(s, task_id="NEW", title="t")),
     "advance": (4, lambda s, lease: recovery.advance(s)),
 }
-
-
-@pytest.fixture
-def store() -> Iterator[ProbedPostgres]:
-    opened = ProbedPostgres(empty_url())
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize("name", PINS)

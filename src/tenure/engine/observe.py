@@ -8,7 +8,7 @@ from __future__ import annotations
 from tenure.core import inputs
 from tenure.core import recovery as rules
 from tenure.core.assignment import open_slots
-from tenure.core.deadline import live, shown_status
+from tenure.core.deadline import CLOSE_PART, live, shown_status
 from tenure.core.errors import Refused
 from tenure.core.gridlock import Node
 from tenure.core.gridlock import gridlock as find_gridlock
@@ -227,7 +227,7 @@ def statistics(tx: Transaction, *, project_id: str | None = None) -> Statistics 
     refused = load.unknown_project(tx, project_id)
     if refused is not None:
         return refused
-    leases = tx.one("lease_statistics", project_id=project_id, now_ms=tx.now_ms)
+    leases = tx.one("lease_statistics", project_id=project_id, now_ms=tx.now_ms, close_part=CLOSE_PART)
     assert leases is not None
     counters = {row["name"]: row["value"] for row in tx.all("counters")}
     agents = tx.one("count_agents", project_id=project_id)

@@ -668,7 +668,8 @@ SELECT
     sum(CASE WHEN l.state = 'active' AND NOT {lease_due} THEN 1 ELSE 0 END) AS active,
     sum(CASE WHEN l.state = 'offered' AND NOT {lease_due} THEN 1 ELSE 0 END) AS offered,
     sum(CASE WHEN l.expires_at_ms > :now_ms AND l.expires_at_ms - :now_ms
-        <= CASE WHEN l.warning_ms * 3 < l.term_ms THEN l.warning_ms ELSE l.term_ms / 3 END THEN 1 ELSE 0 END)
+        <= CASE WHEN l.warning_ms * :close_part < l.term_ms THEN l.warning_ms ELSE l.term_ms / :close_part END
+        THEN 1 ELSE 0 END)
         AS expiring_soon,
     sum(CASE WHEN l.expires_at_ms <= :now_ms THEN 1 ELSE 0 END) AS expired,
     sum(CASE WHEN l.state = 'active' AND {lease_due} THEN 1 ELSE 0 END) AS due,
