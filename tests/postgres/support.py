@@ -55,9 +55,11 @@ END $$
 
 
 def empty_url() -> str:
-    """An empty store's address."""
+    """An empty store's address. What this process has seen agents ask for in the last one is forgotten."""
+    from tenure.engine import claims
     from tenure.store.sqlite import SCHEMA_VERSION
 
+    claims._LAST_WANTED.clear()
     _cleaner().execute(_EMPTY.replace("VERSION", str(SCHEMA_VERSION)).encode())
     return shared_url()
 

@@ -409,7 +409,8 @@ def _asked_key(asked: Claimant) -> tuple[object, ...]:
 
 def _look_ahead(tx: Transaction, asked: Claimant, preferred_kinds: Sequence[str]) -> None:
     """Announce what this claim will ask if nothing has changed since the agent's last one. If something has, the
-    announced reads are not the ones that are asked, and nobody sees their answers."""
+    announced reads are not the ones that are asked, and nobody sees their answers; a task that was found by one of them
+    stays locked until this claim ends, so that others pass over it meanwhile."""
     wanted = _LAST_WANTED.get(_asked_key(asked))
     if wanted is None:
         return

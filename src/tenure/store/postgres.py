@@ -24,7 +24,7 @@ from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8Dumper
 
-from tenure.store import postgres_schema
+from tenure.store import postgres_schema, postgres_scout, postgres_transaction
 from tenure.store.postgres_faults import CONSTRAINTS, CONTENTION, as_fault, is_lost
 from tenure.store.postgres_transaction import NOW, Batch, PostgresTransaction
 from tenure.store.postgres_wire import Wire
@@ -34,6 +34,7 @@ from tenure.store.store import Store, StoreFault, Transaction, fault
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tenure.store.postgres_scout import Reading
     from tenure.store.store import Clock
 
 R = TypeVar("R")
@@ -180,7 +181,7 @@ class PostgresStore(Store):
     def _run_once(self, body: Callable[[Transaction], R]) -> R:
         connection = self._connected()
         batch = Batch(BEGIN)
-        transaction = PostgresTransaction(self._wire, postgres_schema.deciding(), self.clock, self.random, batch)
+        transaction = self._transaction(batch)
         try:
             answer = self._answer(body, transaction)
             self._commit(connection, transaction, batch)
@@ -212,17 +213,18 @@ class PostgresStore(Store):
         """
         outcomes: list[Outcome] = []
         transactions: list[PostgresTransaction] = []
-        until = time.monotonic() + hold_s
         connection: psycopg.Connection | None = None
         try:
             connection = self._connected()
             batch = Batch(BEGIN)
-            for body in bodies:
+            readings = self._read_for(bodies, batch)
+            until = time.monotonic() + hold_s
+            for body, reading in zip(bodies, readings, strict=True):
                 if outcomes and time.monotonic() >= until:
                     break
-                transaction = PostgresTransaction(
-                    self._wire, postgres_schema.deciding(), self.clock, self.random, batch
-                )
+                if reading is not None and batch.written is not None:
+                    reading.judge(batch.written)
+                transaction = self._transaction(batch, reading=reading)
                 outcomes.append(Outcome(answer=self._answer(body, transaction), at_ms=transaction.now_ms))
                 transactions.append(transaction)
                 transaction.leave()
@@ -238,6 +240,28 @@ class PostgresStore(Store):
         for transaction in transactions:
             self.tell(transaction)
         return outcomes
+
+    def _read_for(self, bodies: Sequence[Callable[[Transaction], Any]], batch: Batch) -> Sequence[Reading | None]:
+        """Ask what the bodies will ask first, for all of them at once. One alone is as soon done with asking itself."""
+        if len(bodies) == 1:
+            return [None]
+        readings = postgres_scout.scouted(bodies, lambda: self._transaction(batch, scouting=True))
+        postgres_scout.read_together(
+            readings,
+            batch,
+            queries=postgres_schema.deciding(),
+            send=lambda statements: postgres_transaction._send(self._wire, statements),
+            clock=(NOW, None) if self.clock is None else None,
+        )
+        return readings
+
+    def _transaction(
+        self, batch: Batch, *, reading: Reading | None = None, scouting: bool = False
+    ) -> PostgresTransaction:
+        queries = postgres_schema.deciding()
+        return PostgresTransaction(
+            self._wire, queries, self.clock, self.random, batch, reading=reading, scouting=scouting
+        )
 
     def _undo(self, connection: psycopg.Connection, error: BaseException) -> None:
         if is_lost(error, connection):

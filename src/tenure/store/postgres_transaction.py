@@ -19,6 +19,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tenure.core.model import UNENDED
+from tenure.store.postgres_scout import ASKED, LOCKS, Asked, Reading
 from tenure.store.queries import FORGETS
 from tenure.store.store import Memory, Transaction
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tenure.core.record import Record
+    from tenure.store.postgres_scout import Key, Written
     from tenure.store.postgres_wire import Answer, Statement, Wire
     from tenure.store.store import Clock, Row
 
@@ -118,13 +120,15 @@ class SharedMemory(Memory):
 class Batch:
     """What the verbs of one transaction leave to each other."""
 
-    __slots__ = ("left", "memory", "wrote")
+    __slots__ = ("left", "memory", "written", "wrote")
 
     def __init__(self, begin: str) -> None:
         # Statements that were not sent yet.
         self.left: list[Statement] = [(begin, None)]
         self.memory = SharedMemory()
         self.wrote = False
+        # Where verbs were read for beforehand: what those before them have written.
+        self.written: Written | None = None
 
 
 class PostgresTransaction(Transaction):
@@ -139,11 +143,18 @@ class PostgresTransaction(Transaction):
         clock: Clock | None,
         random: Callable[[int], bytes],
         batch: Batch,
+        *,
+        reading: Reading | None = None,
+        scouting: bool = False,
     ) -> None:
+        """`reading` is what was read for this verb before its turn; who is `scouting` only finds out what that is."""
         # Savepoints of the base class go through `execute` below.
         self._cursor = self
         self._queries = queries
-        self.random = random
+        self.reading = reading
+        self._scouting = scouting
+        self._drawn: list[bytes] = []
+        self.random = self._recorded(random) if scouting else self._replayed(random, reading)
         # What is remembered ends with the transaction: other nodes write too.
         self.memory: SharedMemory = batch.memory
         self._batch = batch
@@ -166,6 +177,20 @@ class PostgresTransaction(Transaction):
         # Tasks that are known to have none of something.
         self._without: dict[str, set[int]] = {hint: set() for hint in HINTS}
 
+    def _recorded(self, random: Callable[[int], bytes]) -> Callable[[int], bytes]:
+        def draw(count: int) -> bytes:
+            self._drawn.append(random(count))
+            return self._drawn[-1]
+
+        return draw
+
+    @staticmethod
+    def _replayed(random: Callable[[int], bytes], reading: Reading | None) -> Callable[[int], bytes]:
+        if reading is None or not reading.drawn:
+            return random
+        drawn = iter(reading.drawn)
+        return lambda count: next(drawn, b"") or random(count)
+
     @property
     def now_ms(self) -> int:  # type: ignore[override]
         """The store's time, fixed when it is first asked for."""
@@ -173,7 +198,9 @@ class PostgresTransaction(Transaction):
             if self._clock is not None:
                 self._now_ms = self._clock.wall_ms()
             else:
-                self._now_ms = self._read_ms if self._read_ms is not None else int(self._ask(NOW, None).value())
+                self._now_ms = (
+                    self._read_ms if self._read_ms is not None else int(self._ask(("now",), NOW, None).value())
+                )
         return self._now_ms
 
     def ahead(self, query: str, **values: Any) -> None:
@@ -207,7 +234,11 @@ class PostgresTransaction(Transaction):
 
     def ahead_of_task(self, task_id: str, *, project_id: str, requires: str) -> None:
         values = {"task_id": task_id, "project_id": project_id, "requires": requires}
-        self._announced["about_new_task",] = (self._queries["about_new_task"], values)
+        key, statement = ("about_new_task",), (self._queries["about_new_task"], values)
+        if self.reading is not None and self.reading.announced.get(key) == statement:
+            self._file_new(values, self._taken_up(self.reading).answers[key].rows()[0])
+        else:
+            self._announced[key] = statement
 
     def forget_ahead(self) -> None:
         self._announced.clear()
@@ -278,7 +309,7 @@ class PostgresTransaction(Transaction):
         if query == "add_task":
             key, self._new_key = self._new_key, None
             if key is not None:
-                self._batch.wrote = True
+                self._note(query, values)
                 self._pending.append((self._queries["add_task_keyed"], {**values, "key": key}))
                 return {"key": key}
         known = self._recall(query, values)
@@ -286,7 +317,7 @@ class PostgresTransaction(Transaction):
             return known[0] if known else None
         expecting = query == "lease_by_id" and bool(self._announced)
         self._task_row = None
-        rows = self._ask(*self._asked(query, values)).rows()
+        rows = self._ask(_key(query, values), *self._asked(query, values)).rows()
         if query == "best":
             self._heed(rows)
         elif expecting:
@@ -299,13 +330,16 @@ class PostgresTransaction(Transaction):
         known = self._recall(query, values)
         if known is not None:
             return known
-        rows = self._ask(self._queries[query], values).rows()
+        key = _key(query, values)
+        rows = self._ask(key, self._queries[query], values).rows()
         if query in SHARED:
-            self.memory.keep(query, _key(query, values), rows)
+            self.memory.keep(query, key, rows)
         return rows
 
     def do(self, query: str, **values: Any) -> int:
-        self._batch.wrote = True
+        return self._write(query, values)
+
+    def _write(self, query: str, values: dict[str, Any]) -> int:
         if query in self.memory.forgets:
             self.memory.forget(self.memory.forgets[query], values)
         if query in MAKES:
@@ -314,12 +348,18 @@ class PostgresTransaction(Transaction):
             return 0
         if self._nothing(query, values):
             return 0
+        self._note(query, values)
         if query in PAIRS and self._paired(query, values):
             return 1
         if query in DEFERRED or query in EXPECTING_ONE:
             self._pending.append((self._queries[query], values))
             return 1
-        return self._ask(self._queries[query], values).count
+        return self._ask(_key(query, values), self._queries[query], values).count
+
+    def _note(self, query: str, values: Mapping[str, Any]) -> None:
+        self._batch.wrote = True
+        if self._batch.written is not None:
+            self._batch.written.note(query, values)
 
     def _paired(self, query: str, values: Mapping[str, Any]) -> bool:
         """Let a lease's timer go with the write to the lease just before it."""
@@ -335,7 +375,7 @@ class PostgresTransaction(Transaction):
         return True
 
     def put(self, query: str, record: Record) -> int:
-        return self.do(query, **record.as_dict())
+        return self._write(query, record.as_dict())
 
     def lock(self, name: str, **values: Any) -> None:
         """Queue a lock. It is waited for with the next read, which is after it in order."""
@@ -367,13 +407,34 @@ class PostgresTransaction(Transaction):
         pending, self._pending, self._batch.left = [*self._batch.left, *self._pending, *last], [], []
         _send(self._wire, pending)
 
-    def _ask(self, text: str, values: Mapping[str, Any] | None) -> Answer:
-        """Send what waits and one statement more, and give its answer."""
+    def _ask(self, key: Key, text: str, values: Mapping[str, Any] | None) -> Answer:
+        """The answer to one statement: read beforehand, or sent with all that waits."""
         announced, self._announced = self._announced, {}
+        if self._scouting:
+            self.reading = self._scouted(key, (text, values), announced)
+            raise Asked
+        answer, answers = self._read(key, announced) or self._sent(text, values, announced)
+        for name, about in zip(announced, answers, strict=True):
+            if name[0] in OF_LEASE:
+                self._file(name[0], about.rows())
+            elif name[0] == "about_new_task":
+                self._file_new(announced[name][1] or {}, about.rows()[0])
+            elif name[0] in SHARED:
+                self.memory.keep(name[0], name, about.rows())
+            else:
+                self._known[name] = self._heed(about.rows()) if name[0] == "best" else about.rows()
+        return answer
+
+    def _sent(
+        self, text: str, values: Mapping[str, Any] | None, announced: dict[Key, Statement]
+    ) -> tuple[Answer, list[Answer]]:
+        """Send what waits, one statement more, and what was announced; the answers to that statement and to those."""
         held_back = self._held_back(text)
         pending = [statement for statement in self._pending if statement not in held_back]
         pending, self._pending = [*self._batch.left, *pending, (text, values), *announced.values()], held_back
         self._batch.left = []
+        if self._batch.written is not None and not text.startswith(READS):
+            self._batch.written.unknown = True
         timed = self._now_ms is None and self._clock is None and text != NOW
         if timed:
             pending.append((NOW, None))
@@ -381,16 +442,38 @@ class PostgresTransaction(Transaction):
         if timed:
             self._read_ms = int(answers.pop().value())
         first = len(answers) - len(announced)
-        for key, answer in zip(announced, answers[first:], strict=True):
-            if key[0] in OF_LEASE:
-                self._file(key[0], answer.rows())
-            elif key[0] == "about_new_task":
-                self._file_new(announced[key][1] or {}, answer.rows()[0])
-            elif key[0] in SHARED:
-                self.memory.keep(key[0], key, answer.rows())
-            else:
-                self._known[key] = self._heed(answer.rows()) if key[0] == "best" else answer.rows()
-        return answers[first - 1]
+        return answers[first - 1], answers[first:]
+
+    def _read(self, key: Key, announced: dict[Key, Statement]) -> tuple[Answer, list[Answer]] | None:
+        """The same answers, where they were read for this verb before its turn."""
+        reading, self.reading = self.reading, None
+        if reading is None or any(name not in reading.answers for name in (key, *announced)):
+            return None
+        if any(reading.announced[name] != statement for name, statement in announced.items()):
+            return None
+        answers = self._taken_up(reading).answers
+        return answers[key], [answers[name] for name in announced]
+
+    def _taken_up(self, reading: Reading) -> Reading:
+        """Use what was read beforehand: its locks are held, and its time is after them."""
+        self.reading = None
+        self._pending = [statement for statement in self._pending if statement not in reading.locks]
+        if self._now_ms is None:
+            self._read_ms = reading.now_ms
+        return reading
+
+    def _scouted(self, key: Key, statement: Statement, announced: dict[Key, Statement]) -> Reading | None:
+        """What this scout would ask, if that may be asked before its turn: nothing was written, and it is known what
+        changes the answers."""
+        locks = [self._queries[name] for name in LOCKS]
+        pending = [waiting for waiting in self._pending if waiting[0] != "SAVEPOINT attempt"]
+        if key[0] not in ASKED or any(name[0] not in ASKED for name in announced):
+            return None
+        if any(text not in locks for text, _ in pending):
+            return None
+        reading = Reading(key, statement, announced, pending)
+        reading.drawn = self._drawn
+        return reading
 
     def _held_back(self, text: str) -> list[Statement]:
         """The savepoint of an attempt that has not written yet, where nothing is sent but reads."""

@@ -81,13 +81,14 @@ class _Known:
 class Answer:
     """What the server said to one statement."""
 
-    __slots__ = ("_known", "_result", "_text", "_wire")
+    __slots__ = ("_known", "_result", "_rows", "_text", "_wire")
 
     def __init__(self, wire: Wire, text: str, known: _Known, result: PGresult) -> None:
         self._wire = wire
         self._text = text
         self._known = known
         self._result = result
+        self._rows: list[Row] | None = None
 
     @property
     def count(self) -> int:
@@ -95,6 +96,11 @@ class Answer:
         return self._result.command_tuples or 0
 
     def rows(self) -> list[Row]:
+        if self._rows is None:
+            self._rows = self._loaded()
+        return self._rows
+
+    def _loaded(self) -> list[Row]:
         result = self._result
         count = result.ntuples
         if not count:

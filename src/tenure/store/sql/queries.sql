@@ -609,11 +609,11 @@ WHERE l.task_key IN (SELECT value FROM json_each(:keys)) AND l.state IN ('offere
 
 -- name: unended_of_agent
 SELECT {lease_row} {lease_from}
-WHERE l.agent_id = :agent_id AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms
+WHERE l.agent_id = :agent_id AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms, l.lease_id
 
 -- name: unended_with_token
 SELECT {lease_row} {lease_from}
-WHERE l.token = :token AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms
+WHERE l.token = :token AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms, l.lease_id
 
 -- name: ended_of_task
 SELECT {lease_row} {lease_from}

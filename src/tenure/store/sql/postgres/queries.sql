@@ -71,6 +71,25 @@ SELECT r.* FROM (
     ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) r
 LIMIT 1
 
+-- The same for a claimant that others come before, each of whom will have taken one of the tasks that anyone may have.
+-- name: best_after
+SELECT k.* FROM (
+    SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
+    WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
+        AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0 AND t.requires = :requires
+        AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
+    ORDER BY t.rank_ms LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) k
+UNION ALL
+SELECT r.* FROM (
+    SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
+    WHERE t.project_id = :project_id AND t.requires = :requires
+        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+        AND (t.slots = 1 OR NOT EXISTS (
+            SELECT 1 FROM leases l
+            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+    ORDER BY t.rank_ms, t.key LIMIT 1 OFFSET :skipped FOR NO KEY UPDATE SKIP LOCKED) r
+LIMIT 1
+
 -- name: ready_of_kind
 SELECT t.* FROM (
     SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
