@@ -260,29 +260,27 @@ class Fleet:
         able = dice.choice([{}, {}, {}, {"capabilities": ["gpu"]}, {"capabilities": ["gpu", "rust"]}])
         lease_id = dice.choice(self._leases[-8:]) if self._leases else "L-none"
         task_id = dice.choice(self._tasks[-12:]) if self._tasks else "none"
-        choice: Callable[[], tuple[Verb[..., Any], dict[str, Any]]] = dice.choice(
-            [
-                lambda: (tasks.add_task, self._task()),
-                lambda: (tasks.add_task, self._task()),
-                lambda: (claims.claim_next, {"agent_id": agent_id, **able}),
-                lambda: (claims.claim_next, {"agent_id": agent_id}),
-                lambda: (claims.offer, {"agent_id": agent_id, "max_tasks": dice.choice([1, 1, 2])}),
-                lambda: (claims.accept, {"lease_id": lease_id}),
-                lambda: (endings.complete, {"lease_id": lease_id}),
-                lambda: (endings.complete, {"lease_id": lease_id, "message": "Done."}),
-                lambda: (endings.release, {"lease_id": lease_id}),
-                lambda: (liveness.renew, {"lease_id": lease_id}),
-                lambda: (liveness.report, {"lease_id": lease_id, "progress": dice.randrange(100)}),
-                lambda: (touch.touch, {"agent_id": agent_id}),
-                lambda: (receipts.submit_receipt, {"body": {"phase": "accepted", "lease_id": lease_id}}),
-                lambda: (receipts.submit_receipt, {"body": self._success(lease_id)}),
-                lambda: (tasks.edit_task, {"task_id": task_id, "priority": dice.choice(["critical", "low"])}),
-                lambda: (tasks.assign_task, {"task_id": task_id, "assigned_to": dice.choice([None, agent_id])}),
-                lambda: (notes.send_message, {"task_id": task_id, "sender": agent_id, "text": "Look here."}),
-                lambda: (dependencies.add_dependency, {"task_id": task_id, "needs": f"T{dice.randrange(40)}"}),
-            ]
-        )
-        return choice()
+        acts: list[Callable[[], tuple[Any, dict[str, Any]]]] = [
+            lambda: (tasks.add_task, self._task()),
+            lambda: (tasks.add_task, self._task()),
+            lambda: (claims.claim_next, {"agent_id": agent_id, **able}),
+            lambda: (claims.claim_next, {"agent_id": agent_id}),
+            lambda: (claims.offer, {"agent_id": agent_id, "max_tasks": dice.choice([1, 1, 2])}),
+            lambda: (claims.accept, {"lease_id": lease_id}),
+            lambda: (endings.complete, {"lease_id": lease_id}),
+            lambda: (endings.complete, {"lease_id": lease_id, "message": "Done."}),
+            lambda: (endings.release, {"lease_id": lease_id}),
+            lambda: (liveness.renew, {"lease_id": lease_id}),
+            lambda: (liveness.report, {"lease_id": lease_id, "progress": dice.randrange(100)}),
+            lambda: (touch.touch, {"agent_id": agent_id}),
+            lambda: (receipts.submit_receipt, {"body": {"phase": "accepted", "lease_id": lease_id}}),
+            lambda: (receipts.submit_receipt, {"body": self._success(lease_id)}),
+            lambda: (tasks.edit_task, {"task_id": task_id, "priority": dice.choice(["critical", "low"])}),
+            lambda: (tasks.assign_task, {"task_id": task_id, "assigned_to": dice.choice([None, agent_id])}),
+            lambda: (notes.send_message, {"task_id": task_id, "sender": agent_id, "text": "Look here."}),
+            lambda: (dependencies.add_dependency, {"task_id": task_id, "needs": f"T{dice.randrange(40)}"}),
+        ]
+        return dice.choice(acts)()
 
     def _success(self, lease_id: str) -> dict[str, Any]:
         return {"phase": "complete", "lease_id": lease_id, "status": "success", "outcome_kind": "none"}
