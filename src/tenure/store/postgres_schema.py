@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from typing import TYPE_CHECKING
 
 from psycopg import errors
@@ -53,11 +54,9 @@ def reading() -> dict[str, str]:
     """Every query as a look asks it."""
     loaded = queries.load("queries.sql", os.path.join("postgres", "queries.sql"))
     found = {name: translate.query(text) for name, text in loaded.items()}
-    for name in ("best", "best_of_one", "ready", "ready_of_kind", "due_timers"):
+    for name in ("best", "best_of_one", "best_after", "ready", "ready_of_kind", "due_timers"):
         # A look takes no locks.
-        found[name] = (
-            found[name].replace("FOR NO KEY UPDATE SKIP LOCKED", "").replace("FOR NO KEY UPDATE OF t SKIP LOCKED", "")
-        )
+        found[name] = re.sub(r"\s+FOR NO KEY UPDATE( OF t)?( SKIP LOCKED)?", "", found[name])
     return found
 
 
