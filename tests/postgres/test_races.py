@@ -22,6 +22,7 @@ from tenure.engine import (
     design,
     endings,
     handoffs,
+    liveness,
     notes,
     observe,
     projects,
@@ -120,6 +121,20 @@ def test_complete_while_a_dependant_lets_go_of_it_counts_once(connect: Connect) 
     ok(completing.wait())
     assert unmet(one, "DOWN") == 1
     assert one.integrity_faults() == []
+
+
+def test_complete_by_lease_while_a_dependant_is_added_unlocks_it(connect: Connect) -> None:
+    """Whether a task has dependants is read with its lease, and by then no more of them can come."""
+    one, other = connect(), connect()
+    add(one, "UP")
+    add(one, "DOWN")
+    lease = take(one, "A1", "UP", "cli")
+    adding = Gate(other, body(dependencies.add_dependency, task_id="DOWN", needs="UP"))
+    completing = Aside(lambda: endings.complete(one, lease_id=lease.lease_id))
+    await_blocked(one.url)
+    adding.let_go()
+    assert ok(completing.wait()).unlocked == ("DOWN",)
+    assert unmet(one, "DOWN") == 0
 
 
 def test_complete_two_with_common_dependants_at_once_unlocks_each_once(connect: Connect) -> None:
@@ -224,6 +239,61 @@ def test_artifacts_logged_at_once_are_both_counted(connect: Connect) -> None:
     assert ok(observe.show_task(one, task_id="F001")).view.task.artifact_count == 2
 
 
+def test_renew_by_lease_while_the_task_is_edited_keeps_the_edit(connect: Connect) -> None:
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    lease = take(one, "A1", profile="cli")
+    editing = Gate(one, body(tasks.edit_task, task_id="F001", title="Better said"))
+    reporting = Aside(lambda: liveness.report(other, lease_id=lease.lease_id, progress=50))
+    await_blocked(other.url)
+    edited = editing.let_go()
+    ok(reporting.wait())
+    task = ok(observe.show_task(one, task_id="F001")).view.task
+    assert (task.title, task.progress, task.version) == ("Better said", 50, edited.version + 1)
+
+
+def test_renew_by_lease_while_its_holder_touches_counts_both(connect: Connect) -> None:
+    """A touch writes the lease and holds no task."""
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    lease = take(one, "A1", profile="cli")
+    touching = Gate(one, body(touch.touch, agent_id="A1"))
+    renewing = Aside(lambda: liveness.renew(other, lease_id=lease.lease_id))
+    await_blocked(other.url)
+    (touched,) = touching.let_go().leases
+    ok(renewing.wait())
+    (row,) = one.look(lambda tx: tx.all("unended_of_agent", agent_id="A1"))
+    assert (touched.touches, row["touches"], row["renewals"]) == (lease.touches + 1, lease.touches + 2, 1)
+
+
+def test_lease_that_is_made_between_its_task_and_itself_is_not_there_yet(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task would not be locked."""
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    text = postgres_schema.deciding()["lease_with_hints"]
+    made: list[Any] = []
+    send = postgres_transaction._send
+
+    def between(wire: Any, statements: Any) -> Any:
+        at = next((n for n, (sent, _) in enumerate(statements) if sent == text), None)
+        if at is None or made:
+            return send(wire, statements)
+        answers = send(wire, statements[:at])
+        made.append(None)
+        take(one, "A1", profile="cli")
+        one.connection.execute("UPDATE leases SET lease_id = 'L1'")
+        return [*answers, *send(wire, statements[at:])]
+
+    monkeypatch.setattr(postgres_transaction, "_send", between)
+    refused(endings.complete(other, lease_id="L1"), "lease_not_found")
+    ok(endings.complete(other, lease_id="L1"))
+
+
 def test_recovery_while_the_holder_touches_finds_it_alive(connect: Connect, clock: ManualClock) -> None:
     one, other = connect(), connect()
     join(one, "A1")
@@ -269,76 +339,6 @@ def test_claim_next_tries_every_capability_set_before_it_finds_nothing(connect: 
     assert ok(claims.claim_next(other, agent_id="A2", capabilities=["gpu"])).task.task_id == "T2"
     assert first.let_go().task.task_id == "T1"
 
-
-def test_claim_retried_while_its_first_try_is_under_way_gets_the_same_lease(connect: Connect) -> None:
-    one, other = connect(), connect()
-    add(one, "T1")
-    add(one, "T2")
-    first = Gate(one, body(claims.claim_next, agent_id="A1", idempotency_key="k"))
-    again = Aside(lambda: claims.claim_next(other, agent_id="A1", idempotency_key="k"))
-    await_blocked(other.url)
-    made = first.let_go()
-    found = ok(again.wait())
-    assert found.lease.lease_id == made.lease.lease_id
-    assert found.resumed
-
-
-def test_register_twice_at_once_begins_two_incarnations(connect: Connect) -> None:
-    one, other = connect(), connect()
-    first = Gate(one, body(agents.register, agent_id="A1"))
-    second = Aside(lambda: agents.register(other, agent_id="A1"))
-    await_blocked(other.url)
-    assert [first.let_go().incarnation, ok(second.wait()).incarnation] == [1, 2]
-
-
-def test_add_task_of_one_name_twice_at_once_refuses_one(connect: Connect) -> None:
-    one, other = connect(), connect()
-    first = Gate(one, body(tasks.add_task, task_id="T1", title="t"))
-    second = Aside(lambda: tasks.add_task(other, task_id="T1", title="t"))
-    await_blocked(other.url)
-    first.let_go()
-    refused(second.wait(), "task_exists")
-
-
-# -- what is read on from a cursor ------------------------------------------------------------------------------------
-
-
-def test_events_resumed_across_commits_out_of_order_misses_none(connect: Connect) -> None:
-    one, two, reader = connect(), connect(), connect()
-    add(one, "BEFORE")
-    seen = [event.task_id for event in ok(observe.events(reader))]
-    slow = Gate(one, body(tasks.add_task, task_id="SLOW", title="t"))
-    add(two, "QUICK")
-    after = max(event.seq for event in ok(observe.events(reader)))
-    seen += [event.task_id for event in ok(observe.events(reader)) if event.task_id not in seen]
-    slow.let_go()
-    seen += [event.task_id for event in ok(observe.events(reader, after=after))]
-    assert sorted(name for name in seen if name) == ["BEFORE", "QUICK", "SLOW"]
-
-
-def test_seal_beside_an_open_transaction_leaves_no_hole(connect: Connect) -> None:
-    one, two, three = connect(), connect(), connect()
-    add(one, "SLOW")
-    add(one, "QUICK")
-    slow = Gate(one, body(claims.claim, task_id="SLOW", agent_id="A1"))
-    take(two, "A2", "QUICK", "cli")
-    ok(receipts.seal(three))
-    slow.let_go()
-    ok(receipts.seal(three))
-    checked = ok(receipts.verify(three))
-    assert (checked.receipts, checked.unsealed, checked.faults) == (2, 0, ())
-
-
-def test_seal_twice_at_once_seals_once(connect: Connect) -> None:
-    one, other = connect(), connect()
-    add(one)
-    take(one, "A1", profile="cli")
-    first = Gate(one, body(receipts.seal))
-    second = Aside(lambda: receipts.seal(other))
-    await_blocked(other.url)
-    assert first.let_go().receipts == 1
-    assert ok(second.wait()).receipts == 0
-    assert ok(receipts.verify(one)).faults == ()
 
 # How a claim is made to ask each query, and the condition in it before which it is held.
 SEEKS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -421,6 +421,76 @@ def test_best_after_some_passes_over_as_many_that_are_ready(connect: Connect) ->
         ok(tasks.assign_task(one, task_id="T3", assigned_to="A1"))
         assert best(first, 5) == "T3", "what is kept for the agent is not counted"
 
+
+def test_claim_retried_while_its_first_try_is_under_way_gets_the_same_lease(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "T1")
+    add(one, "T2")
+    first = Gate(one, body(claims.claim_next, agent_id="A1", idempotency_key="k"))
+    again = Aside(lambda: claims.claim_next(other, agent_id="A1", idempotency_key="k"))
+    await_blocked(other.url)
+    made = first.let_go()
+    found = ok(again.wait())
+    assert found.lease.lease_id == made.lease.lease_id
+    assert found.resumed
+
+
+def test_register_twice_at_once_begins_two_incarnations(connect: Connect) -> None:
+    one, other = connect(), connect()
+    first = Gate(one, body(agents.register, agent_id="A1"))
+    second = Aside(lambda: agents.register(other, agent_id="A1"))
+    await_blocked(other.url)
+    assert [first.let_go().incarnation, ok(second.wait()).incarnation] == [1, 2]
+
+
+def test_add_task_of_one_name_twice_at_once_refuses_one(connect: Connect) -> None:
+    one, other = connect(), connect()
+    first = Gate(one, body(tasks.add_task, task_id="T1", title="t"))
+    second = Aside(lambda: tasks.add_task(other, task_id="T1", title="t"))
+    await_blocked(other.url)
+    first.let_go()
+    refused(second.wait(), "task_exists")
+
+
+# -- what is read on from a cursor ------------------------------------------------------------------------------------
+
+
+def test_events_resumed_across_commits_out_of_order_misses_none(connect: Connect) -> None:
+    one, two, reader = connect(), connect(), connect()
+    add(one, "BEFORE")
+    seen = [event.task_id for event in ok(observe.events(reader))]
+    slow = Gate(one, body(tasks.add_task, task_id="SLOW", title="t"))
+    add(two, "QUICK")
+    after = max(event.seq for event in ok(observe.events(reader)))
+    seen += [event.task_id for event in ok(observe.events(reader)) if event.task_id not in seen]
+    slow.let_go()
+    seen += [event.task_id for event in ok(observe.events(reader, after=after))]
+    assert sorted(name for name in seen if name) == ["BEFORE", "QUICK", "SLOW"]
+
+
+def test_seal_beside_an_open_transaction_leaves_no_hole(connect: Connect) -> None:
+    one, two, three = connect(), connect(), connect()
+    add(one, "SLOW")
+    add(one, "QUICK")
+    slow = Gate(one, body(claims.claim, task_id="SLOW", agent_id="A1"))
+    take(two, "A2", "QUICK", "cli")
+    ok(receipts.seal(three))
+    slow.let_go()
+    ok(receipts.seal(three))
+    checked = ok(receipts.verify(three))
+    assert (checked.receipts, checked.unsealed, checked.faults) == (2, 0, ())
+
+
+def test_seal_twice_at_once_seals_once(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one)
+    take(one, "A1", profile="cli")
+    first = Gate(one, body(receipts.seal))
+    second = Aside(lambda: receipts.seal(other))
+    await_blocked(other.url)
+    assert first.let_go().receipts == 1
+    assert ok(second.wait()).receipts == 0
+    assert ok(receipts.verify(one)).faults == ()
 
 
 def test_messages_to_one_agent_from_two_are_read_both(connect: Connect) -> None:

@@ -39,6 +39,8 @@ LOCKING = {
     "unended_of_agent": _LEASE,
     "foreign_task": " FOR NO KEY UPDATE",
     "upstream": " FOR SHARE",
+    "task_of_lease": _TASK,
+    "lease_with_hints": _LEASE,
     # The runs of designs: each is begun by one node.
     "next_internal": _TASK + " SKIP LOCKED",
     "handoff_by_id": " FOR NO KEY UPDATE OF h",

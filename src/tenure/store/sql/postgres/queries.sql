@@ -256,20 +256,25 @@ WITH held AS MATERIALIZED (
 SELECT {lease_row} FROM held JOIN leases l ON l.task_key = held.key LEFT JOIN servers s ON s.server_id = l.server_id
 WHERE l.lease_id = :lease_id FOR NO KEY UPDATE OF l
 
--- == what travels with a lease that was asked for by its id, which is locked by then ==
+-- == a lease that is asked for by its id, and what travels with it ==
 
+-- Locked in this order (postgres_schema.py, LOCKING). What the hints say is looked up after the task is locked.
 -- name: task_of_lease
-SELECT {task},
-    EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread,
-    EXISTS (SELECT 1 FROM handoffs h WHERE h.task_key = t.key AND h.state = 'open') AS has_handoffs,
-    EXISTS (SELECT 1 FROM dependencies d WHERE d.needs_key = t.key) AS has_dependants
-FROM tasks t WHERE t.key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id)
+SELECT {task} FROM tasks t WHERE t.key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id)
+
+-- name: lease_with_hints
+SELECT {lease},
+    (SELECT s.pulsed_at_ms FROM servers s WHERE s.server_id = l.server_id) AS server_pulsed_at_ms,
+    EXISTS (SELECT 1 FROM messages m WHERE m.task_key = l.task_key) AS has_thread,
+    EXISTS (SELECT 1 FROM handoffs h WHERE h.task_key = l.task_key AND h.state = 'open') AS has_handoffs,
+    EXISTS (SELECT 1 FROM dependencies d WHERE d.needs_key = l.task_key) AS has_dependants
+FROM leases l WHERE l.lease_id = :lease_id
 
 -- name: agent_of_lease
 SELECT {agent} FROM agents a WHERE a.agent_id = (SELECT x.agent_id FROM leases x WHERE x.lease_id = :lease_id)
 
 -- name: settings_of_lease
-SELECT (SELECT value FROM meta WHERE key = 'settings') AS store, p.settings AS project
+SELECT p.project_id, (SELECT value FROM meta WHERE key = 'settings') AS store, p.settings AS project
 FROM projects p WHERE p.project_id = (SELECT x.project_id FROM leases x WHERE x.lease_id = :lease_id)
 
 -- == a new task, in two round trips: its key is read with everything else that is asked about it ==
