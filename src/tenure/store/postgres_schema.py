@@ -73,7 +73,8 @@ def deciding() -> dict[str, str]:
         found[name] = expecting_one(found[name])
     found["lease_by_id"] = found["lease_by_id_locked"]
     for write, (first, together) in PAIRS.items():
-        found[together] = with_timer(found[first], found[write])
+        # A new lease has no timer yet.
+        found[together] = with_timer(found[first], found[write].partition("ON CONFLICT")[0])
     return found
 
 

@@ -70,7 +70,7 @@ EXPECTING_ONE = ("extend_lease", "end_lease", "accept_lease")
 
 def expecting_one(text: str) -> str:
     """A write that fails, with everything after it, unless it changes a row."""
-    return f"WITH changed AS ({text} RETURNING 1) SELECT 1 / count(*) FROM changed"
+    return f"WITH changed AS ({text} RETURNING 1) SELECT 1 / coalesce((SELECT 1 FROM changed), 0)"
 
 
 # The timer of a lease is set right after the lease is added, and dropped right after it has ended: one statement each.
