@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from tenure.store import translate
+from tenure.store import postgres_schema, translate
 from tenure.store.postgres import PostgresStore
 from tests.postgres.cluster import QUICK, Cluster
 
@@ -56,9 +56,7 @@ END $$
 
 def empty_url() -> str:
     """An empty store's address."""
-    from tenure.store.sqlite import SCHEMA_VERSION
-
-    _cleaner().execute(_EMPTY.replace("VERSION", str(SCHEMA_VERSION)).encode())
+    _cleaner().execute(_EMPTY.replace("VERSION", str(postgres_schema.SCHEMA_VERSION)).encode())
     return shared_url()
 
 

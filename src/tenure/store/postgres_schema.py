@@ -17,13 +17,15 @@ from psycopg import errors
 
 from tenure.store import queries, translate
 from tenure.store.postgres_transaction import EXPECTING_ONE, PAIRS, expecting_one, with_timer
-from tenure.store.sqlite import SCHEMA_VERSION
 from tenure.store.store import fault
 
 if TYPE_CHECKING:
     import psycopg
 
 DIRECTORY = os.path.join(queries.HERE, "postgres")
+# The last of the migrations, which the shared files and those of PostgreSQL number together: it may be one that SQLite
+# has no use for.
+SCHEMA_VERSION = 12
 # Any constant of ours: who migrates, or lifts the numbers, holds this lock.
 MIGRATION_LOCK = 0x54454E55
 
@@ -37,10 +39,10 @@ LOCKING = {
     "kept_for": _TASK + " SKIP LOCKED",
     "unended_of_task": _LEASE,
     "unended_of_agent": _LEASE,
-    "foreign_task": " FOR NO KEY UPDATE",
-    "upstream": " FOR SHARE",
     "task_of_lease": _TASK,
     "lease_with_hints": _LEASE,
+    "foreign_task": " FOR NO KEY UPDATE",
+    "upstream": " FOR SHARE",
     # The runs of designs: each is begun by one node.
     "next_internal": _TASK + " SKIP LOCKED",
     "handoff_by_id": " FOR NO KEY UPDATE OF h",
