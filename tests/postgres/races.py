@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 
+from tenure.store import postgres_schema
 from tenure.store.store import Store, Transaction
 
 PATIENCE_S = 30.0
@@ -55,6 +57,22 @@ class Aside:
     @property
     def done(self) -> bool:
         return self._future.done()
+
+
+@contextlib.contextmanager
+def held_before(url: str, query: str, condition: str) -> Iterator[None]:
+    """Whoever asks the query waits, before it looks at the condition, until the block is left: after its statement's
+    snapshot was taken, and before it has locked a row."""
+    queries = postgres_schema.deciding()
+    text = queries[query]
+    assert condition in text
+    queries[query] = text.replace(condition, f"(SELECT pg_advisory_xact_lock(4242)) IS NOT NULL AND {condition}")
+    try:
+        with psycopg.connect(url, autocommit=True) as gate:
+            gate.execute("SELECT pg_advisory_lock(4242)")
+            yield
+    finally:
+        queries[query] = text
 
 
 def await_blocked(url: str, count: int = 1) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from tenure.store import translate
+from tenure.store import postgres_schema, translate
 from tenure.store.postgres import PostgresStore
 from tests.postgres.cluster import QUICK, Cluster
 
@@ -57,10 +57,9 @@ END $$
 def empty_url() -> str:
     """An empty store's address. What this process has seen agents ask for in the last one is forgotten."""
     from tenure.engine import claims
-    from tenure.store.sqlite import SCHEMA_VERSION
 
     claims._LAST_WANTED.clear()
-    _cleaner().execute(_EMPTY.replace("VERSION", str(SCHEMA_VERSION)).encode())
+    _cleaner().execute(_EMPTY.replace("VERSION", str(postgres_schema.SCHEMA_VERSION)).encode())
     return shared_url()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tenure import app
 from tenure.core.errors import Refused
-from tenure.engine import claims, observe, receipts, tasks
+from tenure.engine import claims, endings, observe, receipts, tasks
 from tenure.store import postgres_schema
 from tenure.store.postgres import PostgresStore
 from tenure.store.store import StoreFault
@@ -141,6 +141,59 @@ def test_open_a_newer_store_is_allowed_unless_it_says_otherwise(store: ProbedPos
     with pytest.raises(StoreFault) as raised:
         PostgresStore(store.url)
     assert raised.value.refusal.code == "store_newer"
+
+
+def test_migrations_end_with_the_schema_version() -> None:
+    numbers = [number for number, _ in postgres_schema.migrations()]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == postgres_schema.SCHEMA_VERSION
+
+
+@pytest.mark.parametrize("version", [number for number, _ in postgres_schema.migrations() if number >= 10])
+def test_open_a_store_of_an_older_version_in_use_migrates_it(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = shared_cluster()
+    url = cluster.url(cluster.new_database())
+    older = [migration for migration in postgres_schema.migrations() if migration[0] <= version]
+    with monkeypatch.context() as then:
+        then.setattr(postgres_schema, "migrations", lambda: older)
+        then.setattr(postgres_schema, "SCHEMA_VERSION", version)
+        before = PostgresStore(url)
+    assert before.schema_version() == version
+    add(before, "T1")
+    lease = take(before, "A1", "T1", "cli")
+    now = PostgresStore(url)
+    assert now.schema_version() == postgres_schema.SCHEMA_VERSION
+    # The node of the older version goes on, on the same connection.
+    ok(endings.complete(before, lease_id=lease.lease_id))
+    add(now, "T2")
+    ok(endings.complete(now, lease_id=take(now, "A1", "T2", "cli").lease_id))
+    assert now.integrity_faults() == []
+    for store in (before, now):
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("tasks", "status = 'asleep'"),
+        ("tasks", "priority = 'urgent'"),
+        ("tasks", "complexity = 'odd'"),
+        ("tasks", "owner = 'nobody'"),
+        ("tasks", "obligation = 'lost'"),
+        ("tasks", "progress = 101"),
+        ("tasks", "unmet = -1"),
+        ("tasks", "slots = 0"),
+        ("tasks", "open_slots = -1"),
+        ("leases", "state = 'lost'"),
+        ("leases", "term_ms = 0"),
+        ("receipts", "phase = 'refused'"),
+    ],
+)
+def test_row_that_cannot_be_is_refused_by_the_database(store: ProbedPostgres, table: str, change: str) -> None:
+    add(store)
+    take(store, "A1", profile="cli")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        store.connection.execute(f"UPDATE {table} SET {change}")
 
 
 def test_queries_are_all_sound(store: ProbedPostgres) -> None:

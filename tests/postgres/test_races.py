@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from tenure.clock import ManualClock
 from tenure.core.errors import Refused
@@ -20,6 +22,7 @@ from tenure.engine import (
     design,
     endings,
     handoffs,
+    liveness,
     notes,
     observe,
     projects,
@@ -28,7 +31,9 @@ from tenure.engine import (
     tasks,
     touch,
 )
-from tests.postgres.races import Aside, Gate, await_blocked
+from tenure.store import postgres_schema, postgres_transaction
+from tenure.store.postgres_scout import best_after
+from tests.postgres.races import Aside, Gate, await_blocked, held_before
 from tests.postgres.support import ProbedPostgres, empty_url
 from tests.support import add, join, ok, refused, take
 
@@ -116,6 +121,20 @@ def test_complete_while_a_dependant_lets_go_of_it_counts_once(connect: Connect) 
     ok(completing.wait())
     assert unmet(one, "DOWN") == 1
     assert one.integrity_faults() == []
+
+
+def test_complete_by_lease_while_a_dependant_is_added_unlocks_it(connect: Connect) -> None:
+    """Whether a task has dependants is read with its lease, and by then no more of them can come."""
+    one, other = connect(), connect()
+    add(one, "UP")
+    add(one, "DOWN")
+    lease = take(one, "A1", "UP", "cli")
+    adding = Gate(other, body(dependencies.add_dependency, task_id="DOWN", needs="UP"))
+    completing = Aside(lambda: endings.complete(one, lease_id=lease.lease_id))
+    await_blocked(one.url)
+    adding.let_go()
+    assert ok(completing.wait()).unlocked == ("DOWN",)
+    assert unmet(one, "DOWN") == 0
 
 
 def test_complete_two_with_common_dependants_at_once_unlocks_each_once(connect: Connect) -> None:
@@ -220,6 +239,61 @@ def test_artifacts_logged_at_once_are_both_counted(connect: Connect) -> None:
     assert ok(observe.show_task(one, task_id="F001")).view.task.artifact_count == 2
 
 
+def test_renew_by_lease_while_the_task_is_edited_keeps_the_edit(connect: Connect) -> None:
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    lease = take(one, "A1", profile="cli")
+    editing = Gate(one, body(tasks.edit_task, task_id="F001", title="Better said"))
+    reporting = Aside(lambda: liveness.report(other, lease_id=lease.lease_id, progress=50))
+    await_blocked(other.url)
+    edited = editing.let_go()
+    ok(reporting.wait())
+    task = ok(observe.show_task(one, task_id="F001")).view.task
+    assert (task.title, task.progress, task.version) == ("Better said", 50, edited.version + 1)
+
+
+def test_renew_by_lease_while_its_holder_touches_counts_both(connect: Connect) -> None:
+    """A touch writes the lease and holds no task."""
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    lease = take(one, "A1", profile="cli")
+    touching = Gate(one, body(touch.touch, agent_id="A1"))
+    renewing = Aside(lambda: liveness.renew(other, lease_id=lease.lease_id))
+    await_blocked(other.url)
+    (touched,) = touching.let_go().leases
+    ok(renewing.wait())
+    (row,) = one.look(lambda tx: tx.all("unended_of_agent", agent_id="A1"))
+    assert (touched.touches, row["touches"], row["renewals"]) == (lease.touches + 1, lease.touches + 2, 1)
+
+
+def test_lease_that_is_made_between_its_task_and_itself_is_not_there_yet(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task would not be locked."""
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    text = postgres_schema.deciding()["lease_with_hints"]
+    made: list[Any] = []
+    send = postgres_transaction._send
+
+    def between(wire: Any, statements: Any) -> Any:
+        at = next((n for n, (sent, _) in enumerate(statements) if sent == text), None)
+        if at is None or made:
+            return send(wire, statements)
+        answers = send(wire, statements[:at])
+        made.append(None)
+        take(one, "A1", profile="cli")
+        one.connection.execute("UPDATE leases SET lease_id = 'L1'")
+        return [*answers, *send(wire, statements[at:])]
+
+    monkeypatch.setattr(postgres_transaction, "_send", between)
+    refused(endings.complete(other, lease_id="L1"), "lease_not_found")
+    ok(endings.complete(other, lease_id="L1"))
+
+
 def test_recovery_while_the_holder_touches_finds_it_alive(connect: Connect, clock: ManualClock) -> None:
     one, other = connect(), connect()
     join(one, "A1")
@@ -264,6 +338,88 @@ def test_claim_next_tries_every_capability_set_before_it_finds_nothing(connect: 
     first = Gate(one, body(claims.claim_next, agent_id="A1", capabilities=["gpu"]))
     assert ok(claims.claim_next(other, agent_id="A2", capabilities=["gpu"])).task.task_id == "T2"
     assert first.let_go().task.task_id == "T1"
+
+
+# How a claim is made to ask each query, and the condition in it before which it is held.
+SEEKS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "ready-of-one-set": ("best_of_one", {}, "r.open_slots > 0"),
+    "ready-of-many-sets": ("best", {"capabilities": ["gpu"]}, "t.open_slots > 0"),
+    "ready-of-a-preferred-kind": ("ready_of_kind", {"preferred_kinds": ["test"]}, "t.open_slots > 0"),
+    "ready-of-no-preferred-kind": ("ready", {"preferred_kinds": ["docs"]}, "t.open_slots > 0"),
+    "kept-of-one-set": ("best_of_one", {}, "k.unmet = 0"),
+    "kept-of-many-sets": ("best", {"capabilities": ["gpu"]}, "k.unmet = 0"),
+}
+
+
+@pytest.mark.parametrize("seek", SEEKS)
+def test_claim_next_of_a_task_that_is_edited_meanwhile_is_given_and_keeps_the_edit(seek: str, connect: Connect) -> None:
+    """The edit is committed between the snapshot of the claim's statement, and its lock."""
+    one, other = connect(), connect()
+    query, arguments, condition = SEEKS[seek]
+    # An agent of its own: what one wanted last is asked ahead, as it was.
+    agent_id = seek
+    join(one, agent_id)
+    if query != "best_of_one":
+        add(one, "GPU", requires=["gpu"], priority="low")
+    add(one, "T1", kind="test", priority="high", assigned_to=agent_id if seek.startswith("kept") else None)
+    with held_before(one.url, query, condition):
+        claiming = Aside(lambda: claims.claim_next(other, agent_id=agent_id, **arguments))
+        await_blocked(other.url)
+        edited = ok(tasks.edit_task(one, task_id="T1", title="Better said", priority="critical"))
+    taken = ok(claiming.wait()).task
+    kept = ok(observe.show_task(one, task_id="T1")).view.task
+    for task in (taken, kept):
+        assert (task.task_id, task.title, task.priority) == ("T1", "Better said", "critical")
+        assert task.status == "in_progress"
+        assert task.version == edited.version + 1, "every write is counted"
+
+
+def test_claim_next_of_a_task_that_is_taken_meanwhile_passes_it_over(connect: Connect) -> None:
+    one, other = connect(), connect()
+    add(one, "T1")
+    add(one, "T2")
+    with held_before(one.url, "best_of_one", "r.open_slots > 0"):
+        claiming = Aside(lambda: claims.claim_next(other, agent_id="A2"))
+        await_blocked(other.url)
+        take(one, "A1", "T1", "cli")
+    assert ok(claiming.wait()).task.task_id == "T2"
+
+
+def test_claim_next_of_a_kept_task_that_is_edited_meanwhile_locks_no_other(connect: Connect) -> None:
+    one, other = connect(), connect()
+    join(one, "KEEPER")
+    add(one, "T1", assigned_to="KEEPER")
+    add(one, "T2")
+    with held_before(one.url, "best_of_one", "k.unmet = 0"):
+        claiming = Aside(lambda: Gate(other, body(claims.claim_next, agent_id="KEEPER")))
+        await_blocked(other.url)
+        ok(tasks.edit_task(one, task_id="T1", title="Better said"))
+    claimed = claiming.wait()
+    assert ok(claims.claim_next(one, agent_id="A2")).task.task_id == "T2"
+    assert claimed.let_go().task.task_id == "T1"
+
+
+def test_best_after_some_passes_over_as_many_that_are_ready(connect: Connect) -> None:
+    one = connect()
+    join(one, "A1")
+    for name in ("T1", "T2", "T3"):
+        add(one, name)
+    asked = {"agent_id": "A1", "project_id": "default", "requires": ""}
+
+    def best(connection: psycopg.Connection, skipped: int) -> Any:
+        text = best_after(postgres_schema.deciding()["best_after"], skipped)
+        row = connection.cursor(row_factory=dict_row).execute(text.encode(), asked).fetchone()
+        return row and row["task_id"]
+
+    with psycopg.connect(one.url) as first, psycopg.connect(one.url) as second:
+        assert [best(first, n) for n in range(4)] == ["T1", "T2", "T3", None]
+        first.rollback()
+        assert best(first, 1) == "T2"
+        assert best(second, 0) == "T3", "those that were passed over are locked too"
+        first.rollback()
+        second.rollback()
+        ok(tasks.assign_task(one, task_id="T3", assigned_to="A1"))
+        assert best(first, 5) == "T3", "what is kept for the agent is not counted"
 
 
 def test_claim_retried_while_its_first_try_is_under_way_gets_the_same_lease(connect: Connect) -> None:

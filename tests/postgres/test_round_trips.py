@@ -1,4 +1,5 @@
-"""How many round trips a verb takes on PostgreSQL. A pin that has to be raised is a change of cost, made on purpose."""
+"""How many round trips a verb takes on PostgreSQL, and that its statements are planned once. A pin that has to be
+raised is a change of cost, made on purpose."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 
 from tenure.engine import claims, endings, liveness, recovery, tasks, touch
-from tenure.store import postgres_transaction
+from tenure.store import postgres_schema, postgres_transaction
+from tenure.store.postgres_scout import best_after
 from tests.postgres.support import ProbedPostgres
 from tests.support import add, join, ok, take
 
@@ -50,3 +52,31 @@ def test_verb_takes_no_more_round_trips_than_its_pin(
     most, act = PINS[name]
     ok(act(store, lease.lease_id))
     assert len(trips) <= most, trips
+
+
+def test_statements_of_a_cycle_are_not_planned_again_and_again(store: ProbedPostgres) -> None:
+    """PostgreSQL plans a statement anew for each of its first five runs, and goes on so where the plan for any values
+    looks dearer than those: then planning costs several times what the statement does."""
+    for number in range(400):
+        add(store, f"T{number}")
+    store.connection.execute("ANALYZE")
+    rounds = 12
+    for number in range(rounds):
+        (given,) = ok(claims.offer(store, agent_id="A1"))
+        ok(claims.accept(store, lease_id=given.lease.lease_id, agent_id="A1"))
+        ok(liveness.renew(store, lease_id=given.lease.lease_id))
+        ok(touch.touch(store, agent_id="A1"))
+        ok(endings.complete(store, lease_id=given.lease.lease_id))
+        ok(endings.complete(store, lease_id=ok(claims.claim_next(store, agent_id="A1")).lease.lease_id))
+        add(store, f"N{number}")
+        ok(recovery.advance(store))
+        for skipped in (1, 15):
+            asked = {"agent_id": "A1", "project_id": "default", "requires": ""}
+            text = best_after(postgres_schema.deciding()["best_after"], skipped)
+            store._wire.exchange([("BEGIN", None), (text, asked), ("ROLLBACK", None)])
+    planned = store._connected().execute(
+        "SELECT custom_plans, statement FROM pg_prepared_statements WHERE custom_plans + generic_plans >= %s", (rounds,)
+    )
+    found = planned.fetchall()
+    assert len(found) > 20
+    assert [statement for count, statement in found if count > 5] == []

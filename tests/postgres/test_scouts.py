@@ -265,7 +265,7 @@ class Fleet:
             lambda: (tasks.add_task, self._task()),
             lambda: (claims.claim_next, {"agent_id": agent_id, **able}),
             lambda: (claims.claim_next, {"agent_id": agent_id}),
-            lambda: (claims.offer, {"agent_id": agent_id, "max_tasks": dice.choice([1, 1, 2])}),
+            lambda: (claims.offer, {"agent_id": agent_id, "max_tasks": 1}),
             lambda: (claims.accept, {"lease_id": lease_id}),
             lambda: (endings.complete, {"lease_id": lease_id}),
             lambda: (endings.complete, {"lease_id": lease_id, "message": "Done."}),
@@ -293,7 +293,7 @@ class Fleet:
             self._tasks.append(fields["task_id"])
         for name, values, often in (
             ("requires", (["gpu"], ["gpu", "rust"]), 0.2),
-            ("slots", (2, 3), 0.0),
+            ("slots", (2, 3), 0.15),
             ("assigned_to", ("A0", "A1", "outsider"), 0.1),
             ("after", (["T1"], ["T2", "T3"]), 0.1),
         ):
@@ -316,8 +316,7 @@ TABLES = (
     "SELECT lease_id, task_id, agent_id, token, state, slot, expires_at_ms, wake_at_ms, renewals, touches, end_reason"
     " FROM leases ORDER BY lease_id",
     "SELECT task_id, position, phase, body, hash FROM receipts ORDER BY receipt_id",
-    # Two offers of one instant run out together, in either order.
-    "SELECT at_ms, kind, task_id, lease_id, agent_id, data FROM events ORDER BY at_ms, kind, task_id, lease_id, data",
+    "SELECT at_ms, kind, task_id, lease_id, agent_id, data FROM events ORDER BY seq",
     "SELECT agent_id, incarnation, state, seen_at_ms FROM agents ORDER BY agent_id",
     "SELECT sender, text FROM messages ORDER BY seq",
 )

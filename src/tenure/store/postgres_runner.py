@@ -2,9 +2,9 @@
 
 A writer takes what waits in the queue, at most BATCH_MAX verbs, and runs them one after the other in one transaction
 (PostgresStore.run_many): they cost two round trips and one fsync, and the interpreter is not fought for by a thread per
-verb. A verb that is alone in the queue runs at once, alone in its transaction. There is more than one writer so that one
-runs Python while others wait for the server; what waits is shared among those that are idle. Nothing is answered before
-its commit.
+verb. A verb that is alone in the queue runs at once, alone in its transaction. There is more than one writer, so that
+one runs Python while others wait for the server; what waits is shared among those that are idle. Nothing is answered
+before its commit.
 
 A batch is optimistic. Its verbs lock their tasks in whatever order they came, so that two batches, of this node or of
 two, can each hold what the other wants, and a verb may want a row that somebody keeps for long. Therefore a batch waits

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from typing import TYPE_CHECKING
 
 from psycopg import errors
 
 from tenure.store import queries, translate
 from tenure.store.postgres_transaction import EXPECTING_ONE, PAIRS, expecting_one, with_timer
-from tenure.store.sqlite import SCHEMA_VERSION
 from tenure.store.store import fault
 
 if TYPE_CHECKING:
     import psycopg
 
 DIRECTORY = os.path.join(queries.HERE, "postgres")
+# The last of the migrations, which the shared files and those of PostgreSQL number together: it may be one that SQLite
+# has no use for.
+SCHEMA_VERSION = 12
 # Any constant of ours: who migrates, or lifts the numbers, holds this lock.
 MIGRATION_LOCK = 0x54454E55
 
@@ -36,6 +39,8 @@ LOCKING = {
     "kept_for": _TASK + " SKIP LOCKED",
     "unended_of_task": _LEASE,
     "unended_of_agent": _LEASE,
+    "task_of_lease": _TASK,
+    "lease_with_hints": _LEASE,
     "foreign_task": " FOR NO KEY UPDATE",
     "upstream": " FOR SHARE",
     # The runs of designs: each is begun by one node.
@@ -53,11 +58,9 @@ def reading() -> dict[str, str]:
     """Every query as a look asks it."""
     loaded = queries.load("queries.sql", os.path.join("postgres", "queries.sql"))
     found = {name: translate.query(text) for name, text in loaded.items()}
-    for name in ("best", "best_of_one", "ready", "ready_of_kind", "due_timers"):
+    for name in ("best", "best_of_one", "best_after", "ready", "ready_of_kind", "due_timers"):
         # A look takes no locks.
-        found[name] = (
-            found[name].replace("FOR NO KEY UPDATE SKIP LOCKED", "").replace("FOR NO KEY UPDATE OF t SKIP LOCKED", "")
-        )
+        found[name] = re.sub(r"\s+FOR NO KEY UPDATE( OF t)?( SKIP LOCKED)?", "", found[name])
     return found
 
 
@@ -72,7 +75,8 @@ def deciding() -> dict[str, str]:
         found[name] = expecting_one(found[name])
     found["lease_by_id"] = found["lease_by_id_locked"]
     for write, (first, together) in PAIRS.items():
-        found[together] = with_timer(found[first], found[write])
+        # A new lease has no timer yet.
+        found[together] = with_timer(found[first], found[write].partition("ON CONFLICT")[0])
     return found
 
 

@@ -44,8 +44,9 @@ _DEFERRED = """
 DEFERRED = frozenset(_DEFERRED.split())
 
 
-# What is read with a lease, in the same round trip, because a holder's verb asks for it next; see `ahead_of_lease`.
-OF_LEASE = ("task_of_lease", "agent_of_lease", "settings_of_lease")
+# What is read with a lease and its task, in the same round trip, because a holder's verb asks for it next; see
+# `ahead_of_lease`.
+OF_LEASE = ("agent_of_lease", "settings_of_lease")
 # Columns that say whether a task has any of something, and the queries that need not be asked where it has none.
 NONE_OF = {
     "read_up_to": "has_thread",
@@ -71,7 +72,7 @@ EXPECTING_ONE = ("extend_lease", "end_lease", "accept_lease")
 
 def expecting_one(text: str) -> str:
     """A write that fails, with everything after it, unless it changes a row."""
-    return f"WITH changed AS ({text} RETURNING 1) SELECT 1 / count(*) FROM changed"
+    return f"WITH changed AS ({text} RETURNING 1) SELECT 1 / coalesce((SELECT 1 FROM changed), 0)"
 
 
 # The timer of a lease is set right after the lease is added, and dropped right after it has ended: one statement each.
@@ -172,8 +173,6 @@ class PostgresTransaction(Transaction):
         # Of a task that is about to be added: its key, and its name if no edge waits for that.
         self._new_key: int | None = None
         self._nobody_waits_for: str | None = None
-        # The task of the lease that was asked for by its id.
-        self._task_row: Row | None = None
         # Tasks that are known to have none of something.
         self._without: dict[str, set[int]] = {hint: set() for hint in HINTS}
 
@@ -229,8 +228,10 @@ class PostgresTransaction(Transaction):
         return self._queries[query], values
 
     def ahead_of_lease(self, lease_id: str) -> None:
+        values = {"lease_id": lease_id}
+        self._announced[_key("lease_by_id", values)] = (self._queries["lease_with_hints"], values)
         for name in OF_LEASE:
-            self._announced[name,] = (self._queries[name], {"lease_id": lease_id})
+            self._announced[name,] = (self._queries[name], values)
 
     def ahead_of_task(self, task_id: str, *, project_id: str, requires: str) -> None:
         values = {"task_id": task_id, "project_id": project_id, "requires": requires}
@@ -279,30 +280,32 @@ class PostgresTransaction(Transaction):
 
     def _file(self, name: str, rows: list[Row]) -> None:
         """Keep what came with a lease under the names by which it will be asked for."""
-        if name == "task_of_lease":
-            self._task_row = rows[0] if rows else None
-        task = self._task_row
-        if task is None or not rows:
-            return
-        if name == "task_of_lease":
-            self._known[_key("task_by_key", {"key": task["key"]})] = self._heed(rows)
-        elif name == "agent_of_lease":
-            self._known[_key("agent_named", {"agent_id": rows[0]["agent_id"]})] = rows
-        else:
-            self.memory.keep("settings_of", _key("settings_of", {"project_id": task["project_id"]}), rows)
+        for row in rows:
+            if name == "agent_of_lease":
+                self._known[_key("agent_named", {"agent_id": row["agent_id"]})] = rows
+            else:
+                self.memory.keep("settings_of", _key("settings_of", {"project_id": row.pop("project_id")}), rows)
 
-    def _file_lease(self, rows: list[Row]) -> None:
-        """Of a task with one slot, an unended lease is the only one; its task is locked, and no other can come."""
-        task = self._task_row
-        if rows and task is not None and task["slots"] == 1 and rows[0]["state"] in UNENDED:
-            self._known[_key("unended_of_task", {"task_key": task["key"]})] = [dict(rows[0])]
+    def _lease(self, key: tuple[Any, ...], values: Mapping[str, Any]) -> Row | None:
+        """A lease that was announced. Its task is asked for, and locked, in front of it."""
+        tasks = self._ask(_key("task_of_lease", values), self._queries["task_of_lease"], values).rows()
+        leases = self._heed(self._known.pop(key), "task_key")
+        # A lease that came between the two is one that did not exist: its task is not locked.
+        if not tasks or not leases:
+            return None
+        (task,), (lease,) = tasks, leases
+        self._known[_key("task_by_key", {"key": task["key"]})] = tasks
+        # Of a task with one slot, an unended lease is the only one; the task is locked, and no other can come.
+        if task["slots"] == 1 and lease["state"] in UNENDED:
+            self._known[_key("unended_of_task", {"task_key": task["key"]})] = [dict(lease)]
+        return lease
 
-    def _heed(self, rows: list[Row]) -> list[Row]:
-        """Take the hints out of a task's row: they are ours, and not the task's."""
+    def _heed(self, rows: list[Row], key: str = "key") -> list[Row]:
+        """Take the hints out of a row: they are ours, about the task that `key` names."""
         for row in rows:
             for hint in HINTS & row.keys():
                 if not row.pop(hint):
-                    self._without[hint].add(row["key"])
+                    self._without[hint].add(row[key])
         return rows
 
     def one(self, query: str, **values: Any) -> Row | None:
@@ -312,16 +315,14 @@ class PostgresTransaction(Transaction):
                 self._note(query, values)
                 self._pending.append((self._queries["add_task_keyed"], {**values, "key": key}))
                 return {"key": key}
+        if query == "lease_by_id" and (named := _key(query, values)) in self._announced:
+            return self._lease(named, values)
         known = self._recall(query, values)
         if known is not None:
             return known[0] if known else None
-        expecting = query == "lease_by_id" and bool(self._announced)
-        self._task_row = None
         rows = self._ask(_key(query, values), *self._asked(query, values)).rows()
         if query == "best":
             self._heed(rows)
-        elif expecting:
-            self._file_lease(rows)
         elif query in SHARED:
             self.memory.keep(query, _key(query, values), rows)
         return rows[0] if rows else None
@@ -341,7 +342,11 @@ class PostgresTransaction(Transaction):
 
     def _write(self, query: str, values: dict[str, Any]) -> int:
         if query in self.memory.forgets:
-            self.memory.forget(self.memory.forgets[query], values)
+            table = self.memory.forgets[query]
+            self.memory.forget(table, values)
+            if table == "agents":
+                # It may have been read for this verb, and not asked for, because an earlier one knew it.
+                self._known.pop(_key("agent_named", {"agent_id": values["agent_id"]}), None)
         if query in MAKES:
             self._without[MAKES[query]].clear()
         if query == "resolve_missing" and values["task_id"] == self._nobody_waits_for:

@@ -1,112 +1,119 @@
 -- Replacements for the queries of ../queries.sql that PostgreSQL must be asked differently, under the same names.
 -- Written like those, with :name for parameters. Rows are locked in one order: task, lease, dependants by key.
 
+-- Of one capability set: the work that is kept for an agent, and all that is ready.
+
+-- fragment: kept_of_one
+SELECT k.key FROM tasks k
+        WHERE k.assigned_to = :agent_id AND k.project_id = :project_id
+            AND k.status = 'todo' AND k.owner = 'agent' AND k.unmet = 0 AND k.waiting = 0 AND k.requires = :requires
+            AND (SELECT 1 FROM leases l WHERE l.task_key = k.key AND l.state IN ('offered', 'active') LIMIT 1) IS NULL
+        ORDER BY k.rank_ms LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+
+-- fragment: ready_of_one
+SELECT r.key FROM tasks r
+        WHERE r.project_id = :project_id AND r.requires = :requires
+            AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
+            AND (r.slots = 1 OR NOT EXISTS (
+                SELECT 1 FROM leases l
+                WHERE l.task_key = r.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+        ORDER BY r.rank_ms, r.key
+
+-- Of many sets: they are tried in the order of their best task for this agent, and the first row that nobody else is
+-- taking is locked. Only one row is: the limit ends the loop over the sets.
+
+-- fragment: ready_of_sets
+SELECT r.key FROM (
+            SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
+                SELECT f.rank_ms, f.key FROM tasks f
+                WHERE f.project_id = :project_id AND f.requires = wanted.value
+                    AND f.open_slots > 0 AND f.unmet = 0 AND f.waiting = 0
+                    AND (f.slots = 1 OR NOT EXISTS (
+                        SELECT 1 FROM leases l
+                        WHERE l.task_key = f.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+                ORDER BY f.rank_ms, f.key LIMIT 1) head
+            ORDER BY head.rank_ms, head.key) fitting
+        CROSS JOIN LATERAL (
+            SELECT t.key FROM tasks t
+            WHERE t.project_id = :project_id AND t.requires = fitting.value
+                AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+                AND (t.slots = 1 OR NOT EXISTS (
+                    SELECT 1 FROM leases l
+                    WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+            ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) r
+
 -- == claim-next ==
 
--- The sets are tried in the order of their best task, and the first row that nobody else is taking is locked. Only one
--- row is: the limit ends the loop over the sets.
--- name: ready
-SELECT t.* FROM (
-    SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
-        SELECT r.rank_ms, r.key FROM tasks r
-        WHERE r.project_id = :project_id AND r.requires = wanted.value
-            AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
-        ORDER BY r.rank_ms, r.key LIMIT 1) head
-    ORDER BY head.rank_ms, head.key) fitting
-CROSS JOIN LATERAL (
-    SELECT {task} FROM tasks t
-    WHERE t.project_id = :project_id AND t.requires = fitting.value
-        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
-        AND (t.slots = 1 OR NOT EXISTS (
-            SELECT 1 FROM leases l
-            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
-    ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
-LIMIT 1
+-- A task is sought and locked by its key alone, and its row is read once around that: a row of that many columns is dear
+-- in every step of a plan that carries it. The row is locked there too, although it is by then. Without that it would be
+-- shown as the statement's snapshot has it, which is older than the lock: what somebody wrote in between would be
+-- missing in it, and undone by whoever writes the row whole.
 
+-- name: ready
+SELECT {task} FROM tasks t WHERE t.key = ({ready_of_sets} LIMIT 1) FOR NO KEY UPDATE OF t
+
+-- One sub-select, and not two in a coalesce(): where PostgreSQL looks at a changed row again, it has evaluated every
+-- sub-select before, and would lock a ready task beside the one that is kept.
 -- The hint saves a look into a thread that is empty (postgres_transaction.py, HINTS).
 -- name: best
-SELECT b.*, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = b.key) AS has_thread FROM (
-SELECT k.* FROM (
-    SELECT {task} FROM tasks t
-    WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
-        AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0
-        AND t.requires IN (SELECT value FROM json_each(:sets))
-        AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
-    ORDER BY t.rank_ms LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) k
-UNION ALL
-SELECT t.* FROM (
-    SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
-        SELECT r.rank_ms, r.key FROM tasks r
-        WHERE r.project_id = :project_id AND r.requires = wanted.value
-            AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
-        ORDER BY r.rank_ms, r.key LIMIT 1) head
-    ORDER BY head.rank_ms, head.key) fitting
-CROSS JOIN LATERAL (
-    SELECT {task} FROM tasks t
-    WHERE t.project_id = :project_id AND t.requires = fitting.value
-        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
-        AND (t.slots = 1 OR NOT EXISTS (
-            SELECT 1 FROM leases l
-            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
-    ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
-LIMIT 1) b
+SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
+WHERE t.key = (SELECT b.key FROM (
+    SELECT kept.key FROM (
+        SELECT k.key FROM tasks k
+        WHERE k.assigned_to = :agent_id AND k.project_id = :project_id
+            AND k.status = 'todo' AND k.owner = 'agent' AND k.unmet = 0 AND k.waiting = 0
+            AND k.requires IN (SELECT value FROM json_each(:sets))
+            AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = k.key AND l.state IN ('offered', 'active'))
+        ORDER BY k.rank_ms LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) kept
+    UNION ALL
+    {ready_of_sets}) b LIMIT 1)
+FOR NO KEY UPDATE OF t
 
--- The same for a claimant that fits one set, as most do: no loop over the sets, and fewer steps that each carry a whole
--- row.
+-- The same for a claimant that fits one set, as most do: no loop over the sets.
 -- name: best_of_one
-SELECT k.* FROM (
-    SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
-    WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
-        AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0 AND t.requires = :requires
-        AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
-    ORDER BY t.rank_ms LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) k
-UNION ALL
-SELECT r.* FROM (
-    SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
-    WHERE t.project_id = :project_id AND t.requires = :requires
-        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
-        AND (t.slots = 1 OR NOT EXISTS (
-            SELECT 1 FROM leases l
-            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
-    ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) r
-LIMIT 1
+SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
+WHERE t.key = (SELECT b.key FROM (
+    SELECT kept.key FROM (
+        {kept_of_one}) kept
+    UNION ALL
+    SELECT ready.key FROM (
+        {ready_of_one} LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) ready) b LIMIT 1)
+FOR NO KEY UPDATE OF t
 
--- The same for a claimant that others come before, each of whom will have taken one of the tasks that anyone may have.
+-- The same, past the first so many that are ready. Those are locked as well. The number is written into the text
+-- (postgres_scout.py, best_after).
 -- name: best_after
-SELECT k.* FROM (
-    SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
-    WHERE t.assigned_to = :agent_id AND t.project_id = :project_id
-        AND t.status = 'todo' AND t.owner = 'agent' AND t.unmet = 0 AND t.waiting = 0 AND t.requires = :requires
-        AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.task_key = t.key AND l.state IN ('offered', 'active'))
-    ORDER BY t.rank_ms LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) k
-UNION ALL
-SELECT r.* FROM (
-    SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
-    WHERE t.project_id = :project_id AND t.requires = :requires
-        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
-        AND (t.slots = 1 OR NOT EXISTS (
-            SELECT 1 FROM leases l
-            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
-    ORDER BY t.rank_ms, t.key LIMIT 1 OFFSET :skipped FOR NO KEY UPDATE SKIP LOCKED) r
-LIMIT 1
+SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
+WHERE t.key = (SELECT b.key FROM (
+    SELECT kept.key FROM (
+        {kept_of_one}) kept
+    UNION ALL
+    SELECT ready.key FROM (
+        {ready_of_one} LIMIT 1 OFFSET :skipped FOR NO KEY UPDATE SKIP LOCKED) ready) b LIMIT 1)
+FOR NO KEY UPDATE OF t
 
 -- name: ready_of_kind
-SELECT t.* FROM (
-    SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
-        SELECT r.rank_ms, r.key FROM tasks r
-        WHERE r.project_id = :project_id AND r.kind = :kind AND r.requires = wanted.value
-            AND r.open_slots > 0 AND r.unmet = 0 AND r.waiting = 0
-        ORDER BY r.rank_ms, r.key LIMIT 1) head
-    ORDER BY head.rank_ms, head.key) fitting
-CROSS JOIN LATERAL (
-    SELECT {task} FROM tasks t
-    WHERE t.project_id = :project_id AND t.kind = :kind AND t.requires = fitting.value
-        AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
-        AND (t.slots = 1 OR NOT EXISTS (
-            SELECT 1 FROM leases l
-            WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
-    ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) t
-LIMIT 1
+SELECT {task} FROM tasks t WHERE t.key = (
+    SELECT r.key FROM (
+        SELECT wanted.value FROM json_each(:sets) wanted CROSS JOIN LATERAL (
+            SELECT f.rank_ms, f.key FROM tasks f
+            WHERE f.project_id = :project_id AND f.kind = :kind AND f.requires = wanted.value
+                AND f.open_slots > 0 AND f.unmet = 0 AND f.waiting = 0
+                AND (f.slots = 1 OR NOT EXISTS (
+                    SELECT 1 FROM leases l
+                    WHERE l.task_key = f.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+            ORDER BY f.rank_ms, f.key LIMIT 1) head
+        ORDER BY head.rank_ms, head.key) fitting
+    CROSS JOIN LATERAL (
+        SELECT t.key FROM tasks t
+        WHERE t.project_id = :project_id AND t.kind = :kind AND t.requires = fitting.value
+            AND t.open_slots > 0 AND t.unmet = 0 AND t.waiting = 0
+            AND (t.slots = 1 OR NOT EXISTS (
+                SELECT 1 FROM leases l
+                WHERE l.task_key = t.key AND l.agent_id = :agent_id AND l.state IN ('offered', 'active')))
+        ORDER BY t.rank_ms, t.key LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) r
+    LIMIT 1)
+FOR NO KEY UPDATE OF t
 
 -- name: ready_list
 SELECT {task} FROM requirement_sets q CROSS JOIN LATERAL (
@@ -255,20 +262,25 @@ WITH held AS MATERIALIZED (
 SELECT {lease_row} FROM held JOIN leases l ON l.task_key = held.key LEFT JOIN servers s ON s.server_id = l.server_id
 WHERE l.lease_id = :lease_id FOR NO KEY UPDATE OF l
 
--- == what travels with a lease that was asked for by its id, which is locked by then ==
+-- == a lease that is asked for by its id, and what travels with it ==
 
+-- Locked in this order (postgres_schema.py, LOCKING). What the hints say is looked up after the task is locked.
 -- name: task_of_lease
-SELECT {task},
-    EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread,
-    EXISTS (SELECT 1 FROM handoffs h WHERE h.task_key = t.key AND h.state = 'open') AS has_handoffs,
-    EXISTS (SELECT 1 FROM dependencies d WHERE d.needs_key = t.key) AS has_dependants
-FROM tasks t WHERE t.key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id)
+SELECT {task} FROM tasks t WHERE t.key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id)
+
+-- name: lease_with_hints
+SELECT {lease},
+    (SELECT s.pulsed_at_ms FROM servers s WHERE s.server_id = l.server_id) AS server_pulsed_at_ms,
+    EXISTS (SELECT 1 FROM messages m WHERE m.task_key = l.task_key) AS has_thread,
+    EXISTS (SELECT 1 FROM handoffs h WHERE h.task_key = l.task_key AND h.state = 'open') AS has_handoffs,
+    EXISTS (SELECT 1 FROM dependencies d WHERE d.needs_key = l.task_key) AS has_dependants
+FROM leases l WHERE l.lease_id = :lease_id
 
 -- name: agent_of_lease
 SELECT {agent} FROM agents a WHERE a.agent_id = (SELECT x.agent_id FROM leases x WHERE x.lease_id = :lease_id)
 
 -- name: settings_of_lease
-SELECT (SELECT value FROM meta WHERE key = 'settings') AS store, p.settings AS project
+SELECT p.project_id, (SELECT value FROM meta WHERE key = 'settings') AS store, p.settings AS project
 FROM projects p WHERE p.project_id = (SELECT x.project_id FROM leases x WHERE x.lease_id = :lease_id)
 
 -- == a new task, in two round trips: its key is read with everything else that is asked about it ==
