@@ -268,6 +268,18 @@ def test_renew_by_lease_while_its_holder_touches_counts_both(connect: Connect) -
     assert (touched.touches, row["touches"], row["renewals"]) == (lease.touches + 1, lease.touches + 2, 1)
 
 
+def test_lease_that_ends_while_it_is_asked_for_is_shown_ended(connect: Connect) -> None:
+    one, other = connect(), connect()
+    join(one, "A1")
+    add(one)
+    lease = take(one, "A1", profile="cli")
+    completing = Gate(one, body(endings.complete, lease_id=lease.lease_id))
+    asking = Aside(lambda: other.run(lambda tx: tx.one("lease_by_id", lease_id=lease.lease_id)))
+    await_blocked(other.url)
+    completing.let_go()
+    assert asking.wait()["state"] == "completed"
+
+
 def test_lease_that_is_made_between_its_task_and_itself_is_not_there_yet(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

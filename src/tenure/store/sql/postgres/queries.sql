@@ -1,6 +1,12 @@
 -- Replacements for the queries of ../queries.sql that PostgreSQL must be asked differently, under the same names.
 -- Written like those, with :name for parameters. Rows are locked in one order: task, lease, dependants by key.
 
+-- A lease with its server's pulse, as {lease_row} is, for a select of leases alone: a join would carry the whole row one
+-- step further.
+
+-- fragment: lease_alone
+{lease}, (SELECT s.pulsed_at_ms FROM servers s WHERE s.server_id = l.server_id) AS server_pulsed_at_ms
+
 -- Of one capability set: the work that is kept for an agent, and all that is ready.
 
 -- fragment: kept_of_one
@@ -254,13 +260,21 @@ ON CONFLICT (project_id, requires) DO NOTHING
 
 -- == as a write transaction reads: with the locks that a decision needs ==
 
--- The task first, then the lease.
+-- The task first, then the lease. IS NOT DISTINCT FROM, so that the lease is looked up by its id (see about_new_task).
 -- name: lease_by_id_locked
 WITH held AS MATERIALIZED (
     SELECT t.key FROM tasks t WHERE t.key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id)
     FOR NO KEY UPDATE)
-SELECT {lease_row} FROM held JOIN leases l ON l.task_key = held.key LEFT JOIN servers s ON s.server_id = l.server_id
-WHERE l.lease_id = :lease_id FOR NO KEY UPDATE OF l
+SELECT {lease_alone} FROM leases l
+WHERE l.lease_id = :lease_id AND l.task_key IS NOT DISTINCT FROM (SELECT held.key FROM held) FOR NO KEY UPDATE OF l
+
+-- name: unended_of_task
+SELECT {lease_alone} FROM leases l
+WHERE l.task_key = :task_key AND l.state IN ('offered', 'active') ORDER BY l.slot
+
+-- name: unended_of_agent
+SELECT {lease_alone} FROM leases l
+WHERE l.agent_id = :agent_id AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms
 
 -- == a lease that is asked for by its id, and what travels with it ==
 
@@ -269,8 +283,7 @@ WHERE l.lease_id = :lease_id FOR NO KEY UPDATE OF l
 SELECT {task} FROM tasks t WHERE t.key = (SELECT x.task_key FROM leases x WHERE x.lease_id = :lease_id)
 
 -- name: lease_with_hints
-SELECT {lease},
-    (SELECT s.pulsed_at_ms FROM servers s WHERE s.server_id = l.server_id) AS server_pulsed_at_ms,
+SELECT {lease_alone},
     EXISTS (SELECT 1 FROM messages m WHERE m.task_key = l.task_key) AS has_thread,
     EXISTS (SELECT 1 FROM handoffs h WHERE h.task_key = l.task_key AND h.state = 'open') AS has_handoffs,
     EXISTS (SELECT 1 FROM dependencies d WHERE d.needs_key = l.task_key) AS has_dependants
