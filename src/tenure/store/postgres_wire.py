@@ -6,6 +6,9 @@ used, and the answers are read when all have been sent. Values are dumped and lo
 own adapters.
 
 The first error ends the round trip: the server passes over what follows, and the error is raised when it has said so.
+
+Under load other threads wait for the interpreter, and psycopg lets go of it in `send_query_prepared` and in `is_busy`,
+each time at the cost of waking one of them in vain; `is_busy` is therefore not asked where the answer is known.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import operator
 import re
 import select
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psycopg
 from psycopg import pq
@@ -26,18 +29,18 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
     Statement = tuple[str, Mapping[str, Any] | None]
+    # A result to come: of a statement, or of preparing one for certain types under a name.
+    _Expected: TypeAlias = "_Known | tuple[_Known, tuple[int, ...], bytes]"
 
 _PARAMETER = re.compile(r"%\((\w+)\)s|%%")
-_OK = pq.ExecStatus.COMMAND_OK
-_SYNC = pq.ExecStatus.PIPELINE_SYNC
-_FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE, pq.ExecStatus.PIPELINE_ABORTED)
+# As psycopg gives them: plain numbers.
+_SYNC = int(pq.ExecStatus.PIPELINE_SYNC)
+_FAILED = frozenset(map(int, (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE, pq.ExecStatus.PIPELINE_ABORTED)))
 # Statements prepared on one connection; past this many it goes on without preparing more.
 PREPARED_MAX = 1_000
 
 # Texts as the server takes them, with the names of their parameters in order.
 _COMPILED: dict[str, tuple[bytes, tuple[str, ...]]] = {}
-# The names of a statement's columns, by its text.
-_COLUMNS: dict[str, list[str]] = {}
 
 
 def compiled(text: str) -> tuple[bytes, tuple[str, ...]]:
@@ -62,7 +65,7 @@ def compiled(text: str) -> tuple[bytes, tuple[str, ...]]:
 class _Known:
     """A statement as one connection knows it: how its values are taken, and what it was prepared as for which types."""
 
-    __slots__ = ("command", "formats", "loads", "names", "prepared", "values")
+    __slots__ = ("columns", "command", "formats", "loads", "names", "prepared", "values")
 
     def __init__(self, text: str) -> None:
         self.command, self.names = compiled(text)
@@ -74,18 +77,18 @@ class _Known:
         elif self.names:
             name = self.names[0]
             self.values = lambda values: (values[name],)
-        # Its own, because what loads a row is found out once per statement and connection.
+        # What loads its rows is found out once, and so are the names of their columns.
         self.loads: Any = None
+        self.columns: list[str] = []
 
 
 class Answer:
     """What the server said to one statement."""
 
-    __slots__ = ("_known", "_result", "_rows", "_text", "_wire")
+    __slots__ = ("_known", "_result", "_rows", "_wire")
 
-    def __init__(self, wire: Wire, text: str, known: _Known, result: PGresult) -> None:
+    def __init__(self, wire: Wire, known: _Known, result: PGresult) -> None:
         self._wire = wire
-        self._text = text
         self._known = known
         self._result = result
         self._rows: list[Row] | None = None
@@ -101,25 +104,27 @@ class Answer:
         return self._rows
 
     def _loaded(self) -> list[Row]:
-        result = self._result
-        count = result.ntuples
+        count = self._result.ntuples
         if not count:
             return []
-        names = _COLUMNS.get(self._text)
-        if names is None:
-            names = [(result.fname(number) or b"").decode() for number in range(result.nfields)]
-            _COLUMNS[self._text] = names
-        loads = self._known.loads
-        if loads is None:
-            loads = self._known.loads = Transformer.from_context(self._wire.connection)
-            loads.set_pgresult(result)
-        else:
-            loads.set_pgresult(result, set_loaders=False)
-        return [dict(zip(names, row, strict=True)) for row in loads.load_rows(0, count, tuple)]
+        rows = self._loads().load_rows(0, count, tuple)
+        columns = self._known.columns
+        return [dict(zip(columns, row)) for row in rows]  # noqa: B905 - as many as `_loads` has counted
 
     def value(self) -> Any:
-        """The only value of the only row."""
-        return next(iter(self.rows()[0].values()))
+        """The first value of the first row."""
+        return self._loads().load_row(0, tuple)[0]
+
+    def _loads(self) -> Any:
+        """What loads the rows of this answer."""
+        known, result = self._known, self._result
+        if known.loads is not None and len(known.columns) == result.nfields:
+            known.loads.set_pgresult(result, set_loaders=False)
+        else:
+            known.loads = Transformer.from_context(self._wire.connection)
+            known.loads.set_pgresult(result)
+            known.columns = [(result.fname(number) or b"").decode() for number in range(result.nfields)]
+        return known.loads
 
 
 class Wire:
@@ -137,34 +142,31 @@ class Wire:
     def exchange(self, statements: Sequence[Statement]) -> list[Answer]:
         """Send statements in one flush and give the answer to each. Raises the first error."""
         pgconn = self._pgconn
+        expected: list[_Expected] = []
         pgconn.enter_pipeline_mode()
         try:
-            expected = [self._queue(text, values) for text, values in statements]
+            for text, values in statements:
+                self._queue(text, values, expected)
             pgconn.pipeline_sync()
-            results = self._results()
+            results, failed = self._results()
             pgconn.exit_pipeline_mode()
         except BaseException:
             # Half a conversation: nobody can tell any more which answer belongs to what.
             self.connection.close()
             raise
-        answers: list[Answer] = []
-        coming = iter(results)
-        for (text, _), (known, types, name) in zip(statements, expected, strict=True):
-            if name is not None:
-                prepared = next(coming)
-                if prepared.status == _OK:
-                    known.prepared[types] = name
-                else:
-                    self._raise_error(prepared)
-            result = next(coming)
-            if result.status in _FAILED:
-                self._raise_error(result)
-            answers.append(Answer(self, text, known, result))
+        answers = []
+        for told, result in zip(expected, results, strict=True):
+            if isinstance(told, _Known):
+                answers.append(Answer(self, told, result))
+            elif result.status not in _FAILED:
+                known, types, name = told
+                known.prepared[types] = name
+        if failed is not None:
+            raise psycopg.errors.error_from_result(failed, encoding=self._transformer.encoding)
         return answers
 
-    def _queue(self, text: str, values: Mapping[str, Any] | None) -> tuple[_Known, tuple[int, ...], bytes | None]:
-        """Queue one statement. With the name that it is being prepared as, where it is new to this connection."""
-        pgconn = self._pgconn
+    def _queue(self, text: str, values: Mapping[str, Any] | None, expected: list[_Expected]) -> None:
+        """Queue one statement, and add what the server will tell of: its preparation, where it is new, and itself."""
         known = self._known.get(text)
         if known is None:
             known = self._known[text] = _Known(text)
@@ -177,21 +179,26 @@ class Wire:
             types, formats = transformer.types or (), transformer.formats
         name = known.prepared.get(types)
         if name is not None:
-            pgconn.send_query_prepared(name, given, formats)
-            return known, types, None
-        if self._named >= PREPARED_MAX:
-            pgconn.send_query_params(known.command, given, param_types=types, param_formats=formats)
-            return known, types, None
-        self._named += 1
-        name = b"tenure_%d" % self._named
-        pgconn.send_prepare(name, known.command, param_types=types)
-        pgconn.send_query_prepared(name, given, formats)
-        return known, types, name
+            self._pgconn.send_query_prepared(name, given, formats)
+        elif self._named >= PREPARED_MAX:
+            self._pgconn.send_query_params(known.command, given, param_types=types, param_formats=formats)
+        else:
+            self._named += 1
+            name = b"tenure_%d" % self._named
+            self._pgconn.send_prepare(name, known.command, param_types=types)
+            self._pgconn.send_query_prepared(name, given, formats)
+            expected.append((known, types, name))
+        expected.append(known)
 
-    def _results(self) -> list[PGresult]:
-        """Send what is queued, and read up to the end of it. The server may answer before it has heard all."""
+    def _results(self) -> tuple[list[PGresult], PGresult | None]:
+        """Send what is queued, and read up to the end of it: all results, and the first that tells of an error.
+
+        The server may answer before it has heard all.
+        """
         pgconn, waiting = self._pgconn, self._waiting
+        is_busy, get_result = pgconn.is_busy, pgconn.get_result
         results: list[PGresult] = []
+        failed: PGresult | None = None
         unsent = pgconn.flush()
         if unsent:
             waiting.modify(pgconn.socket, select.POLLIN | select.POLLOUT)
@@ -202,20 +209,20 @@ class Wire:
                 unsent = pgconn.flush()
                 if not unsent:
                     waiting.modify(pgconn.socket, select.POLLIN)
-            while not pgconn.is_busy():
-                result = pgconn.get_result()
+            while not is_busy():
+                result = get_result()
                 if result is None:
-                    # Between two statements' answers, or at the end of all.
+                    # Only where nothing more comes.
                     if pgconn.status == pq.ConnStatus.BAD:
                         raise psycopg.OperationalError(pgconn.get_error_message())
                     continue
                 status = result.status
                 if status == _SYNC:
-                    return results
+                    return results, failed
                 results.append(result)
-                if status in _FAILED and pgconn.status == pq.ConnStatus.BAD:
-                    raise psycopg.OperationalError(pgconn.get_error_message())
-
-    def _raise_error(self, result: PGresult) -> None:
-        if result.status in _FAILED:
-            raise psycopg.errors.error_from_result(result, encoding=self._transformer.encoding)
+                if status in _FAILED:
+                    failed = failed or result
+                    if pgconn.status == pq.ConnStatus.BAD:
+                        raise psycopg.OperationalError(pgconn.get_error_message())
+                # The end of this statement's answer is known with the answer itself, and is not waited for.
+                get_result()
