@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,12 +13,14 @@ import pytest
 from tenure import app
 from tenure.core.errors import Refused
 from tenure.engine import claims, endings, observe, receipts, tasks
-from tenure.store import postgres_schema
+from tenure.store import postgres_schema, postgres_transaction
 from tenure.store.postgres import PostgresStore
+from tenure.store.postgres_wire import Answer, Wire
 from tenure.store.store import StoreFault
 from tests.postgres.proxy import Proxy
+from tests.postgres.races import PATIENCE_S, await_blocked
 from tests.postgres.support import ProbedPostgres, shared_cluster
-from tests.support import add, ok, refused, take
+from tests.support import add, join, ok, refused, take
 
 
 @pytest.fixture
@@ -59,6 +62,36 @@ def test_commit_whose_answer_is_lost_is_found_to_have_taken_place(
     assert proxy.lost == 1
     assert given.task.task_id == "T1"
     # Run again it would have taken the other task too.
+    assert [lease.lease_id for lease in ok(claims.leases_of(store, agent_id="A1"))] == [given.lease.lease_id]
+    assert ok(receipts.verify(store)).receipts == 1
+
+
+@pytest.mark.parametrize("committed_before", [True, False])
+def test_commit_of_a_lost_connection_that_the_server_is_still_at_never_takes_place(
+    store: ProbedPostgres, proxy: Proxy, far: PostgresStore, monkeypatch: pytest.MonkeyPatch, committed_before: bool
+) -> None:
+    """The server goes on for a client that is gone. If the verb has been run again, its commit must not count too."""
+    join(far if committed_before else store, "A1")
+    for name in ("T1", "T2"):
+        add(store, name)
+    send = postgres_transaction._send
+    slow = [("SELECT pg_advisory_xact_lock(77)", None)]
+
+    def held_up(wire: Wire, statements: list[Any]) -> list[Answer]:
+        if statements[-1][0] == "COMMIT" and slow:
+            statements = [*statements[:-3], slow.pop(), *statements[-3:]]
+        return send(wire, statements)
+
+    monkeypatch.setattr(postgres_transaction, "_send", held_up)
+    with psycopg.connect(store.url, autocommit=True) as other, ThreadPoolExecutor(1) as aside:
+        other.execute("SELECT pg_advisory_lock(77)")
+        claiming = aside.submit(claims.claim_next, far, agent_id="A1")
+        await_blocked(store.url)
+        proxy.hang_up()
+        given = ok(claiming.result(PATIENCE_S))
+        other.execute("SELECT pg_advisory_unlock(77)")
+        # Once it has the lock, the old transaction has come to its end when it gives that back.
+        other.execute("SELECT pg_advisory_lock(77)")
     assert [lease.lease_id for lease in ok(claims.leases_of(store, agent_id="A1"))] == [given.lease.lease_id]
     assert ok(receipts.verify(store)).receipts == 1
 

@@ -7,7 +7,8 @@ row someone else made at the same moment. The caller sees neither.
 
 A connection that is lost is made again, to whichever host of the address takes writes, until the patience is over. A
 verb that was not committed is run again. Where the connection was lost during COMMIT, the connection's own row in
-`sessions` tells whether the commit took place; reading it with a lock waits for a commit that is still under way.
+`sessions` tells whether the commit took place: writing to it waits for a commit that is under way, and keeps out one
+that is not so far yet.
 
 A `PostgresStore` is one connection and is used by one thread at a time; `clone` opens another.
 Not promised: that an acknowledged write survives the loss of a primary whose standby replicates asynchronously.
@@ -52,9 +53,19 @@ RETRY_MIN_S, RETRY_MAX_S = 0.002, 0.25
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 BEGIN_LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# The mark of a commit, in its connection's own row. It fails in a session that was given up (GIVE_UP), and with it all
+# that was to be committed.
 MARK = (
     "INSERT INTO sessions (session_id, tag, at_ms) VALUES (%(session_id)s, %(tag)s, %(at_ms)s)"
-    " ON CONFLICT (session_id) DO UPDATE SET tag = excluded.tag, at_ms = excluded.at_ms"
+    " ON CONFLICT (session_id) DO UPDATE SET"
+    " tag = excluded.tag / CAST(sessions.tag <> -1 AS INTEGER), at_ms = excluded.at_ms"
+)
+# Waits for a commit that has set its mark, and keeps out one that has not: the server may still be at work for a
+# connection that was lost long ago, and would commit after the same verb was run again.
+GIVE_UP = (
+    f"INSERT INTO sessions (session_id, tag, at_ms) VALUES (%(session_id)s, -1, ({NOW}))"
+    " ON CONFLICT (session_id) DO UPDATE SET"
+    " tag = CASE WHEN sessions.tag = %(tag)s THEN sessions.tag ELSE -1 END RETURNING tag"
 )
 
 
@@ -294,14 +305,9 @@ class PostgresStore(Store):
             raise _Unknown(fault("store_unavailable", f"The commit's fate is unknown ({error}).")) from error
 
     def _took_place(self, session_id: str, tag: int) -> bool:
-        """Whether the commit with this tag is in the database. Waits for one that is still under way."""
+        """Whether the commit with this tag is in the database. If it is not, it never will be."""
         try:
-            connection = self._connected()
-            mark = {"session_id": session_id, "tag": 0, "at_ms": 0}
-            connection.execute(MARK.partition(" ON CONFLICT")[0] + " ON CONFLICT DO NOTHING", mark)
-            row = connection.execute(
-                "SELECT tag FROM sessions WHERE session_id = %s FOR UPDATE", (session_id,)
-            ).fetchone()
+            row = self._connected().execute(GIVE_UP, {"session_id": session_id, "tag": tag}).fetchone()
         except psycopg.Error as error:
             if is_lost(error, self._connection):
                 self._drop()
