@@ -502,6 +502,7 @@ def test_check_phase_given_whatever_passes_finds_the_rules_obeyed(body: dict[str
         assert list(receipt) == list(receipts.FIELDS)
         assert receipts.check_shape(receipt) is None
         assert json.loads(receipts.canonical(receipt)) == receipt
+        assert receipts.text_of(receipt) == receipts.canonical(receipt)
         assert fill(receipt, TASK if known_task else None) == receipt, "a filled receipt has nothing left to fill"
 
 
