@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tenure.clock import ManualClock
 from tenure.core.errors import Refused
@@ -43,14 +44,13 @@ def _claimed(store: SqliteStore, clock: ManualClock) -> None:
     add(store, "F002", body="Two\nlines\tand a tab", inputs={"b": [1, 2.5, None], "a": {"é": "\u2028"}})
     add(store, "F003", title=LONG[:400], kind="code.generate", principal_ai="delegate.root", priority="high")
     add(store, "F004", after=["F003"], expected_outcome_kind="mixed", expected_artifact_mime="text/x-python")
-    for place, outcome in enumerate(
-        (
-            {},
-            {"outcome_text": "Fertig: größer"},
-            {"artifact_location": "s3://b/k"},
-            {"message": "Both", "outcome_text": "x"},
-        )
-    ):
+    outcomes: list[dict[str, Any]] = [
+        {},
+        {"outcome_text": "Fertig: größer"},
+        {"artifact_location": "s3://b/k"},
+        {"message": "Both", "outcome_text": "x"},
+    ]
+    for place, outcome in enumerate(outcomes):
         profile = ("agent", "cli")[place % 2]
         lease = ok(claims.claim_next(store, agent_id="A1", profile=profile)).lease
         clock.advance(0.5)

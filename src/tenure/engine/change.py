@@ -57,11 +57,13 @@ def _compact(data: dict[str, Any]) -> str:
     global _encode
     parts = []
     for name, value in data.items():
-        # What most events carry, numbers and identifiers, needs no encoder.
+        # What most events carry, numbers and plain words, needs no encoder.
         if type(value) is int:
             parts.append(f'"{name}":{value}')
-        elif type(value) is str and value.isascii() and value.isalnum():
+        elif type(value) is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
             parts.append(f'"{name}":"{value}"')
+        elif value == []:
+            parts.append(f'"{name}":[]')
         else:
             break
     else:
@@ -73,20 +75,21 @@ def _compact(data: dict[str, Any]) -> str:
     return _encode(data)
 
 
-def save_task(tx: Transaction, task: Task, *, unended: int) -> Task:
-    """Write a task's state, with what follows from it: its open slots and whether it waits for a time."""
+def save_task(tx: Transaction, task: Task, *, unended: int, **changes: Any) -> Task:
+    """Write a task's state, changed so, with what follows from it: its open slots and whether it waits for a time."""
     # Imported here because a touch, which must start fast, comes through this module and writes no task.
     from tenure.core.assignment import open_slots, ready_from_ms
 
+    task = task.replace(**changes, updated_at_ms=tx.now_ms, version=task.version + 1)
     ready_from = ready_from_ms(task)
     waiting = int(ready_from > tx.now_ms and task.status == "todo")
     if waiting:
         set_timer(tx, "task", str(task.key), ready_from)
     elif task.waiting:
         tx.do("drop_timer", kind="task", ref=str(task.key))
-    task = task.replace(
-        open_slots=open_slots(task, unended), waiting=waiting, updated_at_ms=tx.now_ms, version=task.version + 1
-    )
+    slots = open_slots(task, unended)
+    if slots != task.open_slots or waiting != task.waiting:
+        task = task.replace(open_slots=slots, waiting=waiting)
     tx.put("save_task", task)
     return task
 
@@ -151,9 +154,8 @@ def grant(
         recover_at_ms=FAR_MS,
         wake_at_ms=FAR_MS,
         server_id=server_id,
-        **carried,
     )
-    lease = settled(lease)
+    lease = settled(lease.replace(**carried) if carried else lease)
     tx.put("add_lease", lease)
     set_timer(tx, "lease", lease.lease_id, lease.wake_at_ms)
     return lease
