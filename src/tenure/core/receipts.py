@@ -55,6 +55,7 @@ ESCALATION_REASONS = ("lease_expired", "max_retries_exceeded", "released", "revo
 
 NOT_APPLICABLE = "NA"
 NOT_YET_KNOWN = "TBD"
+_SILENT = ("", NOT_APPLICABLE, NOT_YET_KNOWN)
 
 ID_CHARS = 256
 TEXT_BYTES = 4 * 1024
@@ -172,7 +173,7 @@ NOT_CONTENT = frozenset(TASK_FACTS.keys() - {"project_id", "task_id"}) | {
 def said(value: object) -> bool:
     """Whether a field carries anything: not null, not blank, not a sentinel."""
     if isinstance(value, str):
-        return value.strip() not in ("", NOT_APPLICABLE, NOT_YET_KNOWN)
+        return value.strip() not in _SILENT
     return bool(value)
 
 
@@ -353,15 +354,13 @@ def _first_said(*values: object) -> Any:
 def _fill_facts(receipt: dict[str, Any], task: Task, phase: str) -> None:
     """What the receipt repeats of the task. Body and inputs can be large, so only the acceptance repeats them."""
     for name, source in TASK_FACTS.items():
-        _fill_fact(receipt, name, getattr(task, source))
+        text = getattr(task, source)
+        if text and said(text := _cut(name, text)):
+            receipt[name] = text
     if phase == "accepted":
-        _fill_fact(receipt, "task_body", task.body)
+        if task.body and said(text := _cut("task_body", task.body)):
+            receipt["task_body"] = text
         receipt["inputs"] = _inputs(task.inputs) or receipt["inputs"]
-
-
-def _fill_fact(receipt: dict[str, Any], name: str, text: str) -> None:
-    if text and said(cut := _cut(name, text)):
-        receipt[name] = cut
 
 
 def _cut(name: str, text: str) -> str:

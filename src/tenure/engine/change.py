@@ -128,34 +128,36 @@ def grant(
 ) -> Lease:
     """Write a new lease on a task. `carried` are fields taken over from a lease that this one continues."""
     now = tx.now_ms
-    lease = Lease(
-        lease_id=ids.lease_id(profile.lease_id_style, now, tx.random(10)),
-        task_key=task.key,
-        project_id=task.project_id,
-        task_id=task.task_id,
-        agent_id=agent.agent_id,
-        incarnation=agent.incarnation,
+    # A row, as every lease is from its next read on: to pass so many keyword arguments would cost more than all else.
+    row = {
+        "lease_id": ids.lease_id(profile.lease_id_style, now, tx.random(10)),
+        "task_key": task.key,
+        "project_id": task.project_id,
+        "task_id": task.task_id,
+        "agent_id": agent.agent_id,
+        "incarnation": agent.incarnation,
         # The fencing token for the outside: it grows through restores, upgrades and failovers alike.
-        token=max(task.last_token + 1, now),
-        profile=profile.name,
-        state=state,
-        granted_at_ms=now,
-        slot=slot,
-        accepted_at_ms=now if state == "active" else None,
-        fixed=int(profile.fixed),
-        touch_extends=int(profile.extends != "heartbeat"),
-        term_ms=term_ms,
-        grace_ms=0 if profile.fixed else grace_ms,
-        hung_after_ms=settings.hung_after_s * 1000,
-        silence_cap_ms=settings.silence_cap_s * 1000,
-        warning_ms=warning_ms(settings),
-        expires_at_ms=now + term_ms,
-        seen_at_ms=now,
-        recover_at_ms=FAR_MS,
-        wake_at_ms=FAR_MS,
-        server_id=server_id,
-    )
-    lease = settled(lease.replace(**carried) if carried else lease)
+        "token": max(task.last_token + 1, now),
+        "profile": profile.name,
+        "state": state,
+        "granted_at_ms": now,
+        "slot": slot,
+        "accepted_at_ms": now if state == "active" else None,
+        "fixed": int(profile.fixed),
+        "touch_extends": int(profile.extends != "heartbeat"),
+        "term_ms": term_ms,
+        "grace_ms": 0 if profile.fixed else grace_ms,
+        "hung_after_ms": settings.hung_after_s * 1000,
+        "silence_cap_ms": settings.silence_cap_s * 1000,
+        "warning_ms": warning_ms(settings),
+        "expires_at_ms": now + term_ms,
+        "seen_at_ms": now,
+        "recover_at_ms": FAR_MS,
+        "wake_at_ms": FAR_MS,
+        "server_id": server_id,
+        **carried,
+    }
+    lease = settled(Lease.from_row(row))
     tx.put("add_lease", lease)
     set_timer(tx, "lease", lease.lease_id, lease.wake_at_ms)
     return lease
