@@ -812,6 +812,14 @@ def test_iso_given_an_instant_writes_it_and_reads_it_back(ms: int, text: str) ->
     assert times.parse_iso(text) == ms
 
 
+def test_iso_given_one_second_after_the_other_writes_each() -> None:
+    for second in range(3 * times._KEPT_MAX):
+        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=NOW_MS + second * 1000)
+        assert times.iso(NOW_MS + second * 1000 + 7) == f"{moment.isoformat()}.007Z"
+        assert times.iso(NOW_MS) == "2026-01-04T15:45:00Z"
+    assert len(times._SECONDS) <= times._KEPT_MAX
+
+
 @given(st.datetimes())
 def test_iso_given_any_datetime_agrees_with_the_standard_library(moment: datetime.datetime) -> None:
     ms = (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(milliseconds=1)
