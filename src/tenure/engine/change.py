@@ -94,17 +94,6 @@ def save_task(tx: Transaction, task: Task, *, unended: int, **changes: Any) -> T
     return task
 
 
-def reserve_task(tx: Transaction, task: Task, *, token: int, unended: int) -> Task:
-    """Write that one more slot of a ready task is on offer. Touches only the indexes of what is ready."""
-    from tenure.core.assignment import open_slots
-
-    task = task.replace(
-        last_token=token, open_slots=open_slots(task, unended), updated_at_ms=tx.now_ms, version=task.version + 1
-    )
-    tx.put("reserve_task", task)
-    return task
-
-
 def save_progress(tx: Transaction, task: Task) -> Task:
     """Write what moves while a task is being worked on. Touches no index."""
     task = task.replace(updated_at_ms=tx.now_ms, version=task.version + 1)

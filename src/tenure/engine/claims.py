@@ -475,7 +475,7 @@ def _give(
         task = ledger.accept(tx, task, lease, settings=request.settings, last_token=lease.token)
         task = _take(tx, task, lease, unended=len(unended) + 1)
     else:
-        task = change.reserve_task(tx, task, token=lease.token, unended=len(unended) + 1)
+        task = _reserve(tx, task, lease, unended=len(unended) + 1)
     kind = "granted" if state == "active" else "offered"
     change.record(tx, kind, lease=lease, token=lease.token, profile=lease.profile, expires_at_ms=lease.expires_at_ms)
     return task, lease
@@ -560,6 +560,18 @@ def terms_of(
         complexity=task.complexity,
     )
     return term.term_ms, term.grace_ms
+
+
+def _reserve(tx: Transaction, task: Task, lease: Lease, *, unended: int) -> Task:
+    """Write that one more slot of a ready task is on offer. Touches only the indexes of what is ready."""
+    task = task.replace(
+        last_token=lease.token,
+        open_slots=assignment.open_slots(task, unended),
+        updated_at_ms=tx.now_ms,
+        version=task.version + 1,
+    )
+    tx.put("reserve_task", task)
+    return task
 
 
 def _take(tx: Transaction, task: Task, lease: Lease, *, unended: int) -> Task:
