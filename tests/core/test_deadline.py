@@ -209,6 +209,13 @@ def test_settle_dead_lease_lowers_its_timer() -> None:
         ),
         (FIXED, True, 99_999, {"expires_at_ms": 3_650 * S}, "up to the cap"),
         (
+            {"state": "offered", "warned": 1},
+            True,
+            0,
+            {"seen_at_ms": 50 * S, "expires_at_ms": 90 * S, "warned": 1},
+            "nothing but accepting it keeps an offer",
+        ),
+        (
             FIXED,
             False,
             2_000,

@@ -502,6 +502,7 @@ def test_check_phase_given_whatever_passes_finds_the_rules_obeyed(body: dict[str
         assert list(receipt) == list(receipts.FIELDS)
         assert receipts.check_shape(receipt) is None
         assert json.loads(receipts.canonical(receipt)) == receipt
+        assert receipts.text_of(receipt) == receipts.canonical(receipt)
         assert fill(receipt, TASK if known_task else None) == receipt, "a filled receipt has nothing left to fill"
 
 
@@ -809,6 +810,14 @@ INSTANTS = [
 def test_iso_given_an_instant_writes_it_and_reads_it_back(ms: int, text: str) -> None:
     assert times.iso(ms) == text
     assert times.parse_iso(text) == ms
+
+
+def test_iso_given_one_second_after_the_other_writes_each() -> None:
+    for second in range(3 * times._KEPT_MAX):
+        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=NOW_MS + second * 1000)
+        assert times.iso(NOW_MS + second * 1000 + 7) == f"{moment.isoformat()}.007Z"
+        assert times.iso(NOW_MS) == "2026-01-04T15:45:00Z"
+    assert len(times._SECONDS) <= times._KEPT_MAX
 
 
 @given(st.datetimes())

@@ -340,6 +340,21 @@ def test_call_verb_with_an_unknown_name_says_what_is_unknown(world: World, name:
             }, f"{name}({argument}={value}) was accepted: {answer!r}"
 
 
+@pytest.mark.parametrize(
+    ("verb", "given", "missing"),
+    [
+        (claims.claim_next, {}, "agent_id"),
+        (claims.claim, {"agent_id": "A1"}, "task_id"),
+        (claims.claim, {}, "agent_id"),
+        (liveness.report, {"task_id": "F001"}, "progress"),
+    ],
+)
+def test_call_verb_without_what_it_needs_names_the_first(
+    world: World, verb: Any, given: dict[str, Any], missing: str
+) -> None:
+    assert refused(verb(world.store, **given), "invalid_argument").facts["argument"] == missing
+
+
 def test_call_verb_twice_for_a_dependency_cycle_refuses(world: World) -> None:
     world.reset()
     store = world.store

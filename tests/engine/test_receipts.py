@@ -406,3 +406,10 @@ def test_list_receipts_by_what_they_say(store: SqliteStore, clock: ManualClock) 
     assert found(after=last.seq) == [("T-200", "accepted")]
     assert ok(ledger.show_receipt(store, receipt_id=last.receipt_id)).hash == last.hash
     assert isinstance(ledger.show_receipt(store, receipt_id="r404"), Refused)
+
+
+def test_submit_answers_with_the_receipt_as_it_is_stored(store: SqliteStore) -> None:
+    offered(store)
+    for body in (ACCEPTED, PROGRESS, {**COMPLETE, "dedupe_key": "key-1"}):
+        told = submit(store, body).receipt
+        assert told == ok(ledger.show_receipt(store, receipt_id=told.receipt_id))

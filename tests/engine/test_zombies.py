@@ -363,3 +363,13 @@ def test_act_without_ever_having_held_the_task_is_not_permitted(store: SqliteSto
         liveness.report(store, lease_id=scene.holder.lease_id, task_id="F001", agent_id="A3", progress=1), "not_holder"
     )
     assert scene.rows() == before
+
+
+def test_renew_by_the_newest_run_takes_the_lease_over(store: SqliteStore) -> None:
+    add(store)
+    join(store, "A1")
+    held = take(store, "A1")
+    newest = join(store, "A1")
+    assert newest.incarnation > held.incarnation
+    kept = ok(liveness.renew(store, task_id="F001", agent_id="A1")).lease
+    assert kept.incarnation == lease(store, held.lease_id).incarnation == newest.incarnation

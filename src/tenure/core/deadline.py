@@ -146,16 +146,18 @@ def seen(lease: Lease, now_ms: int, *, extends: bool, expect_silence_ms: int = 0
     offer is not held yet, and nothing but accepting it keeps it.
     """
     announced = min(expect_silence_ms, lease.silence_cap_ms)
-    lease = lease.replace(
+    expires_at_ms, warned = lease.expires_at_ms, lease.warned
+    if extends and lease.state != "offered":
+        term_ms = max(lease.term_ms, announced) if lease.fixed else lease.term_ms
+        expires_at_ms, warned = now_ms + term_ms, 0
+    return lease.replace(
         seen_at_ms=now_ms,
         touches=lease.touches + 1,
         signs=_signed(lease, now_ms),
         silent_until_ms=now_ms + announced if announced and not lease.fixed else None,
+        expires_at_ms=expires_at_ms,
+        warned=warned,
     )
-    if not extends or lease.state == "offered":
-        return lease
-    term_ms = max(lease.term_ms, announced) if lease.fixed else lease.term_ms
-    return lease.replace(expires_at_ms=now_ms + term_ms, warned=0)
 
 
 def _signed(lease: Lease, now_ms: int) -> str:

@@ -51,8 +51,20 @@ def ident(name: str, value: Any) -> str | Refused:
     """A user's identifier: of a task, an agent, a project."""
     if not isinstance(value, str):
         return bad(name, f"must be text, not {shown(value)}")
+    if value in _GOOD:
+        return value
     fault = id_fault(value)
-    return value if fault is None else bad(name, f"{shown(value)} {fault}")
+    if fault is not None:
+        return bad(name, f"{shown(value)} {fault}")
+    if len(_GOOD) >= _GOOD_MAX:
+        _GOOD.clear()
+    _GOOD.add(value)
+    return value
+
+
+# Identifiers that were found good: the same agents, projects and profiles come with every call.
+_GOOD: set[str] = set()
+_GOOD_MAX = 10_000
 
 
 def kind(name: str, value: Any) -> str | Refused:
@@ -128,7 +140,7 @@ def each(check: Check, most: int = 100) -> Check:
     """A list of values that each pass; order kept, repetitions dropped."""
 
     def check_each(name: str, value: Any) -> Any:
-        if not isinstance(value, list | tuple):
+        if not isinstance(value, (list, tuple)):
             return bad(name, f"must be a list, not {shown(value)}")
         if len(value) > most:
             return bad(name, f"has {len(value)} entries; the most is {most}")

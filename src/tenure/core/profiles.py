@@ -169,7 +169,7 @@ def _sum_s(text: str, units: str) -> int | None:
 
 def _built_in(name: str, settings: Settings) -> Profile:
     profile = BUILT_IN[name]
-    if profile.quarantine_after is None:
+    if profile.quarantine_after in (None, settings.quarantine_after):
         return profile
     return profile.replace(quarantine_after=settings.quarantine_after)
 

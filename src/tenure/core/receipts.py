@@ -24,7 +24,7 @@ partial edits; against the rest, keep a copy of a seal elsewhere.
 Grants, offers, heartbeats, queue positions and polls are never in receipts: they are coordination, and transient.
 
 The order of use is `check_shape` (what a caller sent), `fill` (what the server knows), `check_phase` (what the phase
-demands), `canonical`, `chain_hash`.
+demands), `text_of`, `chain_hash`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from json.encoder import encode_basestring
 
 from tenure.core.errors import Refused, refuse
 from tenure.core.ids import text_fault
@@ -54,6 +55,7 @@ ESCALATION_REASONS = ("lease_expired", "max_retries_exceeded", "released", "revo
 
 NOT_APPLICABLE = "NA"
 NOT_YET_KNOWN = "TBD"
+_SILENT = ("", NOT_APPLICABLE, NOT_YET_KNOWN)
 
 ID_CHARS = 256
 TEXT_BYTES = 4 * 1024
@@ -171,7 +173,7 @@ NOT_CONTENT = frozenset(TASK_FACTS.keys() - {"project_id", "task_id"}) | {
 def said(value: object) -> bool:
     """Whether a field carries anything: not null, not blank, not a sentinel."""
     if isinstance(value, str):
-        return value.strip() not in ("", NOT_APPLICABLE, NOT_YET_KNOWN)
+        return value.strip() not in _SILENT
     return bool(value)
 
 
@@ -189,6 +191,9 @@ def check_shape(body: object) -> Refused | None:
         if not isinstance(name, str) or name not in FIELDS:
             return _invalid(_shown(name), "is not a field of a receipt", "Leave it out, or put it under metadata.")
         kind, limit, _ = FIELDS[name]
+        if kind == "id" and type(value) is str and value.isprintable() and len(value) <= limit:
+            # What most fields hold: a name, in which nothing can be wrong.
+            continue
         fault = None if value is None else _fault(kind, value, limit)
         if fault is not None:
             return _invalid(name, fault)
@@ -248,10 +253,10 @@ def _object_fault(value: object, limit: int) -> str | None:
     least_size = 0
     while waiting:
         item, depth = waiting.pop()
-        least_size += 1 + (len(item) if isinstance(item, str | list | dict) else 0)
+        least_size += 1 + (len(item) if isinstance(item, _SIZED) else 0)
         if least_size > limit:
             return too_long
-        if not isinstance(item, dict | list):
+        if not isinstance(item, _NESTED):
             fault = _leaf_fault(item, limit)
             if fault is not None:
                 return fault
@@ -263,7 +268,16 @@ def _object_fault(value: object, limit: int) -> str | None:
                 return "has a key that is not a string"
             waiting.extend((key, depth) for key in item)
         waiting.extend((child, depth + 1) for child in (item.values() if isinstance(item, dict) else item))
+    if least_size * _LARGEST <= limit:
+        return None
     return too_long if len(canonical(value).encode()) > limit else None
+
+
+_NESTED = (dict, list)
+_SIZED = (str, dict, list)
+# The most bytes of JSON that stand for one of what is counted above: no number takes more, with what is around it, and
+# no character of a string.
+_LARGEST = 32
 
 
 def _leaf_fault(value: object, limit: int) -> str | None:
@@ -299,30 +313,31 @@ def fill(
     times are the caller's claims; the order of the ledger is the store's.
     """
     phase = body["phase"]
-    facts = _task_facts(task, phase)
-    known = {
-        "receipt_id": receipt_id,
-        "lease_id": lease_id,
-        "source_system": source,
-        "attempt": attempt,
-        "created_at": iso(now_ms),
-        "started_at": None if started_at_ms is None else iso(started_at_ms),
-    }
-    receipt = {**SENTINELS, "inputs": {}, "metadata": {}}
+    now = iso(now_ms)
+    receipt = SENTINELS.copy()
+    receipt.update(inputs={}, metadata={}, receipt_id=receipt_id, attempt=attempt, created_at=now)
+    if started_at_ms is not None:
+        receipt["started_at"] = now if started_at_ms == now_ms else iso(started_at_ms)
+    if said(lease_id):
+        receipt["lease_id"] = lease_id
+    if said(source):
+        receipt["source_system"] = source
     # What comes later stands.
-    for words in (known, body, facts):
-        for name, value in words.items():
-            if value is not None and name in receipt and said(value):
-                receipt[name] = dict(value) if isinstance(value, dict) else value
+    for name, value in body.items():
+        if value is not None and name in receipt and said(value):
+            receipt[name] = dict(value) if isinstance(value, dict) else value
+    if task is not None:
+        _fill_facts(receipt, task, phase)
     if phase == "progress" and task is not None and body.get("progress") is None:
         receipt["progress"] = task.progress
     if phase == "complete":
-        _fill_outcome(receipt, now_ms)
+        _fill_outcome(receipt, now)
     if phase == "escalate":
         receipt["escalation_to"] = _first_said(
             receipt["escalation_to"], escalation_to, receipt["principal_ai"], NOT_APPLICABLE
         )
-    receipt["recipient_ai"] = _first_said(receipt["recipient_ai"], _recipient(receipt), NOT_YET_KNOWN)
+    if not said(receipt["recipient_ai"]):
+        receipt["recipient_ai"] = _first_said(_recipient(receipt), NOT_YET_KNOWN)
     return receipt
 
 
@@ -336,20 +351,23 @@ def _first_said(*values: object) -> Any:
     return dict(found) if isinstance(found, dict) else found
 
 
-def _task_facts(task: Task | None, phase: str) -> dict[str, Any]:
+def _fill_facts(receipt: dict[str, Any], task: Task, phase: str) -> None:
     """What the receipt repeats of the task. Body and inputs can be large, so only the acceptance repeats them."""
-    if task is None:
-        return {}
-    facts: dict[str, Any] = {name: _cut(name, getattr(task, source)) for name, source in TASK_FACTS.items()}
+    for name, source in TASK_FACTS.items():
+        text = getattr(task, source)
+        if text and said(text := _cut(name, text)):
+            receipt[name] = text
     if phase == "accepted":
-        facts["task_body"] = _cut("task_body", task.body)
-        facts["inputs"] = _inputs(task.inputs)
-    return facts
+        if task.body and said(text := _cut("task_body", task.body)):
+            receipt["task_body"] = text
+        receipt["inputs"] = _inputs(task.inputs) or receipt["inputs"]
 
 
 def _cut(name: str, text: str) -> str:
     """The task's text as far as the receipt's field can hold it; the task keeps the whole."""
     kind, limit, _ = FIELDS[name]
+    if text.isascii() and len(text) <= limit:
+        return text
     if kind == "id":
         return text[:limit]
     return text.encode(errors="replace")[:limit].decode(errors="ignore")
@@ -357,14 +375,16 @@ def _cut(name: str, text: str) -> str:
 
 def _inputs(text: str) -> dict[str, Any]:
     """The task's inputs as an object, or nothing where the text is not an object that a receipt could hold."""
+    if not text:
+        return {}
     try:
-        inputs = json.loads(text) if text else {}
+        inputs = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return inputs if isinstance(inputs, dict) and _object_fault(inputs, INPUTS_BYTES) is None else {}
 
 
-def _fill_outcome(receipt: dict[str, Any], now_ms: int) -> None:
+def _fill_outcome(receipt: dict[str, Any], now: str) -> None:
     """A success has to name its kind of outcome; a failure or a cancellation that names none has none."""
     if receipt["status"] in ("failure", "canceled"):
         receipt["outcome_kind"] = _first_said(receipt["outcome_kind"], "none")
@@ -372,7 +392,7 @@ def _fill_outcome(receipt: dict[str, Any], now_ms: int) -> None:
         receipt["artifact_mime"] = _first_said(
             receipt["artifact_mime"], receipt["expected_artifact_mime"], NOT_APPLICABLE
         )
-    receipt["completed_at"] = receipt["completed_at"] or iso(now_ms)
+    receipt["completed_at"] = receipt["completed_at"] or now
 
 
 def _recipient(receipt: Mapping[str, Any]) -> str:
@@ -467,6 +487,35 @@ def canonical(value: object) -> str:
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def text_of(receipt: Mapping[str, Any]) -> str:
+    """The canonical text of a filled receipt. More than half of it says nothing, and is written once for all."""
+    texts: dict[str, str] = {}
+    for name, value in receipt.items():
+        if value is SENTINELS[name]:
+            continue
+        if type(value) is str:
+            texts[name] = encode_basestring(value)
+        elif type(value) is int:
+            texts[name] = str(value)
+        else:
+            texts[name] = "{}" if value == {} else canonical(value)
+    spoken = tuple(texts)
+    return (_FRAMES.get(spoken) or _frame(spoken)) % texts
+
+
+# What stands around the fields that say something, by these.
+_FRAMES: dict[tuple[str, ...], str] = {}
+_FRAMES_MAX = 200
+
+
+def _frame(spoken: tuple[str, ...]) -> str:
+    if len(_FRAMES) >= _FRAMES_MAX:
+        _FRAMES.clear()
+    texts = {name: f"%({name})s" if name in spoken else canonical(SENTINELS[name]) for name in FIELDS}
+    frame = _FRAMES[spoken] = "{" + ",".join(f'"{name}":{texts[name]}' for name in sorted(texts)) + "}"
+    return frame
 
 
 def content_key(receipt: Mapping[str, Any]) -> str:
@@ -631,8 +680,10 @@ def complete_body(
     **more: Any,
 ) -> dict[str, Any]:
     """For `fill`: the work ended. The kind of outcome follows from what there is, unless `more` names one."""
-    kinds = {(False, False): "none", (True, False): "response_text", (False, True): "artifact_pointer"}
-    outcome_kind = kinds.get((said(outcome_text), said(artifact_location)), "mixed")
+    if said(artifact_location):
+        outcome_kind = "mixed" if said(outcome_text) else "artifact_pointer"
+    else:
+        outcome_kind = "response_text" if said(outcome_text) else "none"
     outcome = {"outcome_kind": outcome_kind, "outcome_text": outcome_text, "artifact_location": artifact_location}
     return _body("complete", task_id, source, {"status": status, **outcome, **more})
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 FIRST_MS = -62_167_219_200_000  # 0000-01-01T00:00:00Z
 LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
+_DAY_S = 86_400
 _DAY_MS = 86_400_000
 # Days are counted in eras of 400 years from 0000-03-01: with March first, the leap day ends the year.
 _ERA_DAYS = 146_097
@@ -19,24 +20,28 @@ _DAYS_TO_1970 = 719_468
 
 def iso(ms: int) -> str:
     """The instant in UTC, with milliseconds only where there are some. Beyond the years 0000 to 9999: the nearest."""
-    days, rest_ms = divmod(min(max(ms, FIRST_MS), LAST_MS), _DAY_MS)
-    seconds, fraction = divmod(rest_ms, 1000)
-    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{_date(days)}T{clock}.{fraction:03}Z" if fraction else f"{_date(days)}T{clock}Z"
+    seconds, fraction = divmod(min(max(ms, FIRST_MS), LAST_MS), 1000)
+    text = _SECONDS.get(seconds) or _to_the_second(seconds)
+    return f"{text}.{fraction:03}Z" if fraction else f"{text}Z"
 
 
+# Nearly all that are asked for are of this minute, and all days today.
+_SECONDS: dict[int, str] = {}
 _DATES: dict[int, str] = {}
-_DATES_MAX = 1_000
+_KEPT_MAX = 1_000
 
 
-def _date(days: int) -> str:
-    """A day's date. Nearly all that are asked for are today."""
+def _to_the_second(seconds: int) -> str:
+    days, rest = divmod(seconds, _DAY_S)
     date = _DATES.get(days)
     if date is None:
-        if len(_DATES) >= _DATES_MAX:
+        if len(_DATES) >= _KEPT_MAX:
             _DATES.clear()
         date = _DATES[days] = "{:04}-{:02}-{:02}".format(*_civil(days))
-    return date
+    if len(_SECONDS) >= _KEPT_MAX:
+        _SECONDS.clear()
+    text = _SECONDS[seconds] = f"{date}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return text
 
 
 def parse_iso(text: object) -> int | None:

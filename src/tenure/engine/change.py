@@ -57,11 +57,13 @@ def _compact(data: dict[str, Any]) -> str:
     global _encode
     parts = []
     for name, value in data.items():
-        # What most events carry, numbers and identifiers, needs no encoder.
+        # What most events carry, numbers and plain words, needs no encoder.
         if type(value) is int:
             parts.append(f'"{name}":{value}')
-        elif type(value) is str and value.isascii() and value.isalnum():
+        elif type(value) is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
             parts.append(f'"{name}":"{value}"')
+        elif value == []:
+            parts.append(f'"{name}":[]')
         else:
             break
     else:
@@ -73,32 +75,22 @@ def _compact(data: dict[str, Any]) -> str:
     return _encode(data)
 
 
-def save_task(tx: Transaction, task: Task, *, unended: int) -> Task:
-    """Write a task's state, with what follows from it: its open slots and whether it waits for a time."""
+def save_task(tx: Transaction, task: Task, *, unended: int, **changes: Any) -> Task:
+    """Write a task's state, changed so, with what follows from it: its open slots and whether it waits for a time."""
     # Imported here because a touch, which must start fast, comes through this module and writes no task.
     from tenure.core.assignment import open_slots, ready_from_ms
 
+    task = task.replace(**changes, updated_at_ms=tx.now_ms, version=task.version + 1)
     ready_from = ready_from_ms(task)
     waiting = int(ready_from > tx.now_ms and task.status == "todo")
     if waiting:
         set_timer(tx, "task", str(task.key), ready_from)
     elif task.waiting:
         tx.do("drop_timer", kind="task", ref=str(task.key))
-    task = task.replace(
-        open_slots=open_slots(task, unended), waiting=waiting, updated_at_ms=tx.now_ms, version=task.version + 1
-    )
+    slots = open_slots(task, unended)
+    if slots != task.open_slots or waiting != task.waiting:
+        task = task.replace(open_slots=slots, waiting=waiting)
     tx.put("save_task", task)
-    return task
-
-
-def reserve_task(tx: Transaction, task: Task, *, token: int, unended: int) -> Task:
-    """Write that one more slot of a ready task is on offer. Touches only the indexes of what is ready."""
-    from tenure.core.assignment import open_slots
-
-    task = task.replace(
-        last_token=token, open_slots=open_slots(task, unended), updated_at_ms=tx.now_ms, version=task.version + 1
-    )
-    tx.put("reserve_task", task)
     return task
 
 
@@ -125,35 +117,36 @@ def grant(
 ) -> Lease:
     """Write a new lease on a task. `carried` are fields taken over from a lease that this one continues."""
     now = tx.now_ms
-    lease = Lease(
-        lease_id=ids.lease_id(profile.lease_id_style, now, tx.random(10)),
-        task_key=task.key,
-        project_id=task.project_id,
-        task_id=task.task_id,
-        agent_id=agent.agent_id,
-        incarnation=agent.incarnation,
+    # A row, as every lease is from its next read on: to pass so many keyword arguments would cost more than all else.
+    row = {
+        "lease_id": ids.lease_id(profile.lease_id_style, now, tx.random(10)),
+        "task_key": task.key,
+        "project_id": task.project_id,
+        "task_id": task.task_id,
+        "agent_id": agent.agent_id,
+        "incarnation": agent.incarnation,
         # The fencing token for the outside: it grows through restores, upgrades and failovers alike.
-        token=max(task.last_token + 1, now),
-        profile=profile.name,
-        state=state,
-        granted_at_ms=now,
-        slot=slot,
-        accepted_at_ms=now if state == "active" else None,
-        fixed=int(profile.fixed),
-        touch_extends=int(profile.extends != "heartbeat"),
-        term_ms=term_ms,
-        grace_ms=0 if profile.fixed else grace_ms,
-        hung_after_ms=settings.hung_after_s * 1000,
-        silence_cap_ms=settings.silence_cap_s * 1000,
-        warning_ms=warning_ms(settings),
-        expires_at_ms=now + term_ms,
-        seen_at_ms=now,
-        recover_at_ms=FAR_MS,
-        wake_at_ms=FAR_MS,
-        server_id=server_id,
+        "token": max(task.last_token + 1, now),
+        "profile": profile.name,
+        "state": state,
+        "granted_at_ms": now,
+        "slot": slot,
+        "accepted_at_ms": now if state == "active" else None,
+        "fixed": int(profile.fixed),
+        "touch_extends": int(profile.extends != "heartbeat"),
+        "term_ms": term_ms,
+        "grace_ms": 0 if profile.fixed else grace_ms,
+        "hung_after_ms": settings.hung_after_s * 1000,
+        "silence_cap_ms": settings.silence_cap_s * 1000,
+        "warning_ms": warning_ms(settings),
+        "expires_at_ms": now + term_ms,
+        "seen_at_ms": now,
+        "recover_at_ms": FAR_MS,
+        "wake_at_ms": FAR_MS,
+        "server_id": server_id,
         **carried,
-    )
-    lease = settled(lease)
+    }
+    lease = settled(Lease.from_row(row))
     tx.put("add_lease", lease)
     set_timer(tx, "lease", lease.lease_id, lease.wake_at_ms)
     return lease

@@ -350,7 +350,8 @@ def _give_next(
         grants.append(_answer(tx, given[1], resumed=False, task=given[0], handed_over=task.last_token > 0))
     if not grants:
         return _nothing_ready(tx, request)
-    idempotency.remember(tx, key, [grant.lease for grant in grants])
+    if key is not None:
+        idempotency.remember(tx, key, [grant.lease for grant in grants])
     return tuple(grants)
 
 
@@ -472,10 +473,10 @@ def _give(
         **carried,
     )
     if state == "active":
-        task = ledger.accept(tx, task.replace(last_token=lease.token), lease, settings=request.settings)
+        task = ledger.accept(tx, task, lease, settings=request.settings, last_token=lease.token)
         task = _take(tx, task, lease, unended=len(unended) + 1)
     else:
-        task = change.reserve_task(tx, task, token=lease.token, unended=len(unended) + 1)
+        task = _reserve(tx, task, lease, unended=len(unended) + 1)
     kind = "granted" if state == "active" else "offered"
     change.record(tx, kind, lease=lease, token=lease.token, profile=lease.profile, expires_at_ms=lease.expires_at_ms)
     return task, lease
@@ -562,11 +563,31 @@ def terms_of(
     return term.term_ms, term.grace_ms
 
 
+def _reserve(tx: Transaction, task: Task, lease: Lease, *, unended: int) -> Task:
+    """Write that one more slot of a ready task is on offer. Touches only the indexes of what is ready."""
+    task = task.replace(
+        last_token=lease.token,
+        open_slots=assignment.open_slots(task, unended),
+        updated_at_ms=tx.now_ms,
+        version=task.version + 1,
+    )
+    tx.put("reserve_task", task)
+    return task
+
+
 def _take(tx: Transaction, task: Task, lease: Lease, *, unended: int) -> Task:
     """The task as its accepted holder's."""
     assigned = task.assigned_to if task.status == "in_progress" and task.assigned_to else lease.agent_id
-    taken = task.replace(status="in_progress", assigned_to=assigned, owner="agent", retry_at_ms=0, blocked_reason="")
-    return change.save_task(tx, taken, unended=unended)
+    return change.save_task(
+        tx,
+        task,
+        unended=unended,
+        status="in_progress",
+        assigned_to=assigned,
+        owner="agent",
+        retry_at_ms=0,
+        blocked_reason="",
+    )
 
 
 def _answer(

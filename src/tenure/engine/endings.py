@@ -184,10 +184,10 @@ def complete(
         return holding.not_accepted(held.lease)
     body = receipts.complete_body(held.task.task_id, source=held.lease.agent_id, **outcome)
     settings = holding.settings_of(tx, held.task)
-    appended = ledger.append(tx, held.task, body, settings=settings, lease=held.lease, numbered=False)
-    if isinstance(appended, Refused):
-        return appended
-    return finish(tx, appended[0], held.lease, settings, message=message)
+    task = ledger.note(tx, held.task, body, settings=settings, lease=held.lease)
+    if isinstance(task, Refused):
+        return task
+    return finish(tx, task, held.lease, settings, message=message)
 
 
 def _complete_by_force(tx: Transaction, caller: CallerArgs, outcome: dict[str, str]) -> Ended | Refused:
@@ -200,10 +200,10 @@ def _complete_by_force(tx: Transaction, caller: CallerArgs, outcome: dict[str, s
     task, _ = recovery.recover_due(tx, task)
     settings = holding.settings_of(tx, task)
     body = receipts.complete_body(task.task_id, source=operator, **outcome)
-    appended = ledger.append(tx, task, body, settings=settings, lease=None, numbered=False)
-    if isinstance(appended, Refused):
-        return appended
-    return finish(tx, appended[0], None, settings, message=outcome["message"], by=operator)
+    noted = ledger.note(tx, task, body, settings=settings, lease=None)
+    if isinstance(noted, Refused):
+        return noted
+    return finish(tx, noted, None, settings, message=outcome["message"], by=operator)
 
 
 def finish(
@@ -219,7 +219,10 @@ def finish(
         recovery.post(tx, task, sender=assigned or ledger.SOURCE, text=message)
     if lease is None or task.slots > 1:
         task = _revoke_rest(tx, task, settings, by=assigned or "")
-    done = task.replace(
+    done = change.save_task(
+        tx,
+        task,
+        unended=0,
         status="done",
         assigned_to=assigned,
         owner=None,
@@ -230,7 +233,6 @@ def finish(
         blocked_reason="",
         done_at_ms=tx.now_ms,
     )
-    done = change.save_task(tx, done, unended=0)
     tx.do("close_handoffs", task_key=task.key)
     freed = tx.all("unlock_dependants", task_key=task.key)
     unlocked = tuple(row["task_id"] for row in freed if row["unmet"] == 0 and row["open_slots"] and not row["waiting"])

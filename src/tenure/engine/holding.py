@@ -74,8 +74,10 @@ def find(tx: Transaction, caller: Caller) -> Held | Lost | Refused:
     task, leases = recovery.recover_due(tx, task)
     for lease in leases:
         if _is_of(lease, caller, agent_id):
-            # The newest incarnation takes over by acting.
-            return Held(task=task, agent=agent, lease=lease.replace(incarnation=agent.incarnation))
+            if lease.incarnation != agent.incarnation:
+                # The newest incarnation takes over by acting.
+                lease = lease.replace(incarnation=agent.incarnation)
+            return Held(task=task, agent=agent, lease=lease)
     return _lost(tx, task, agent, caller, leases)
 
 

@@ -14,7 +14,7 @@ from tenure.engine.verb import verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Any, Unpack
 
     from tenure.core.model import Lease, Task
     from tenure.core.settings import Settings
@@ -57,7 +57,7 @@ def renew(
     if ttl_s is not None and lease.fixed:
         lease = lease.replace(term_ms=ttl_s * 1000)
     after = seen(lease, tx.now_ms, extends=True, expect_silence_ms=expect_silence_s * 1000)
-    after = _counted(tx, after.replace(server_id=server_id or lease.server_id), holding.settings_of(tx, held.task))
+    after = _counted(tx, after, holding.settings_of(tx, held.task), server_id=server_id or lease.server_id)
     see(tx, held.agent)
     return Kept(lease=change.extend(tx, held.lease, after), task=held.task)
 
@@ -114,7 +114,7 @@ def reported(
 ) -> Lease:
     """The lease after a report, not yet written: counted, marked, in its new phase, extended."""
     lease = _counted(
-        tx, lease.replace(reports=lease.reports + 1, progress=progress, message=message or lease.message), settings
+        tx, lease, settings, reports=lease.reports + 1, progress=progress, message=message or lease.message
     )
     if not lease.fixed:
         profile = recovery.profile_of(lease, settings)
@@ -127,9 +127,10 @@ def reported(
     return seen(lease, tx.now_ms, extends=True, expect_silence_ms=expect_silence_ms)
 
 
-def _counted(tx: Transaction, lease: Lease, settings: Settings) -> Lease:
-    """Count a renewal and raise the flags that follow from it, each once. A flag never ends a lease."""
-    lease = lease.replace(renewals=lease.renewals + 1)
+def _counted(tx: Transaction, lease: Lease, settings: Settings, **changes: Any) -> Lease:
+    """Count a renewal, which changes this too, and raise the flags that follow from it, each once. A flag never ends a
+    lease."""
+    lease = lease.replace(renewals=lease.renewals + 1, **changes)
     if lease.renewals >= settings.task_lease.stuck_threshold_renewals and not lease.stuck:
         lease = lease.replace(stuck=1)
         change.record(tx, "stuck", lease=lease, renewals=lease.renewals)

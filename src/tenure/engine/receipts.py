@@ -135,7 +135,7 @@ def _accepted(
     appended = ledger.append(tx, task, body, settings=settings, lease=lease)
     if isinstance(appended, Refused):
         return appended
-    task, taken = claims.take_up(tx, ledger.opened(appended[0], lease), lease)
+    task, taken = claims.take_up(tx, appended[0].replace(**ledger.opened(task, lease)), lease)
     return Submitted(receipt=appended[1], task=task, lease=taken)
 
 

@@ -196,9 +196,9 @@ def _add(
             "created_at_ms": tx.now_ms,
             "updated_at_ms": tx.now_ms,
             "last_token": grave["last_token"] if grave and grave["last_token"] else 0,
+            **_ownership(tx, fields.get("assigned_to"), settings),
         }
     )
-    task = _owned(tx, task, fields.get("assigned_to"), settings)
     waiting = int(task.not_before_ms > tx.now_ms and task.status == "todo")
     task = task.replace(rank_ms=rank_ms(task), open_slots=open_slots(task, 0), waiting=waiting)
     row = tx.one("add_task", **task.as_dict())
@@ -241,16 +241,16 @@ def _sets_of(tx: Transaction, project_id: str) -> int:
     return int(count["n"])
 
 
-def _owned(tx: Transaction, task: Task, name: str | None, settings: Settings) -> Task:
-    """The task as belonging to `name`: the reserved owner and outsiders have it in progress; for a registered agent it
-    is kept."""
+def _ownership(tx: Transaction, name: str | None, settings: Settings) -> dict[str, Any]:
+    """What is changed of a task that belongs to `name`: the reserved owner and outsiders have it in progress; for a
+    registered agent it is kept."""
     if name is None:
-        return task.replace(assigned_to=None, owner=None, status="todo")
+        return {"assigned_to": None, "owner": None, "status": "todo"}
     if name == settings.reserved_owner:
-        return task.replace(assigned_to=name, owner="internal", status="in_progress")
+        return {"assigned_to": name, "owner": "internal", "status": "in_progress"}
     if load.agent_named(tx, name) is not None:
-        return task.replace(assigned_to=name, owner="agent", status="todo")
-    return task.replace(assigned_to=name, owner="external", status="in_progress")
+        return {"assigned_to": name, "owner": "agent", "status": "todo"}
+    return {"assigned_to": name, "owner": "external", "status": "in_progress"}
 
 
 _NAMED = {"task_id": inputs.ident, "project_id": inputs.optional(inputs.ident)}
@@ -285,7 +285,7 @@ def assign_task(
         return task
     if task.status not in ("todo", "in_progress"):
         return refuse("wrong_state", f"Task {task_id} is {task.status}.", task_id=task_id, status=task.status)
-    task = change.save_task(tx, _owned(tx, task, assigned_to, holding.settings_of(tx, task)), unended=0)
+    task = change.save_task(tx, task, unended=0, **_ownership(tx, assigned_to, holding.settings_of(tx, task)))
     change.record(tx, "assigned", task=task, agent_id=by, assigned_to=assigned_to)
     return task
 

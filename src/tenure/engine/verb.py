@@ -70,16 +70,18 @@ class Verb(Generic[P, R]):
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any] | Refused:
         """The arguments as the body takes them, or the refusal of the first bad one."""
-        checked = {}
+        checked, inputs = {}, self.inputs
         for name, value in arguments.items():
-            if name not in self.inputs:
+            check = inputs.get(name)
+            if check is None:
                 return bad(name, f"is not an argument of {self.name}")
-            good = self.inputs[name](name, value)
+            good = check(name, value)
             if isinstance(good, Refused):
                 return good
             checked[name] = good
-        missing = sorted(self.required - checked.keys())
-        return bad(missing[0], "is missing") if missing else checked
+        if self.required <= checked.keys():
+            return checked
+        return bad(min(self.required - checked.keys()), "is missing")
 
 
 def verb(**inputs: Check) -> Callable[[Callable[Concatenate[Transaction, P], R]], Verb[P, R]]:
