@@ -113,7 +113,7 @@ def kept_beyond(api: Api, term_s: int) -> bool:
 
 
 def test_heartbeats_keep_a_lease_beyond_its_first_term(api: Api) -> None:
-    # A machine that stands still for longer than a term loses the lease like anybody: then it is tried with longer ones.
+    # A machine that stands still for a whole term loses the lease like anybody: then longer ones are tried.
     for term_s in (2, 10, 40):
         with Api(api.server, new_project(api.server, f"{api.project}-{term_s}")) as own:
             if kept_beyond(own, term_s):
