@@ -12,7 +12,7 @@ import psycopg
 
 from tenure.store.store import Store, Transaction
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Gate:
