@@ -78,7 +78,7 @@ class Between:
 
     def close(self) -> None:
         self._http.shutdown()
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self._http.server_close()
 
 
