@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tenure.core.model import Link
 
 PARSE, REPORT = "PARSE", "REPORT"
-PATIENCE_S = 25.0
+PATIENCE_S = 120.0
 COLOURS = {
     "died": "bold red",
     "recovered": "bold yellow",

@@ -14,7 +14,7 @@ import time
 TENURE = (sys.executable, "-c", "from tenure.surfaces.cli.main import program; program()")
 # How long a step of work seems to take, so that a viewer can follow.
 STEP_S = 0.6
-PATIENCE_S = 25.0
+PATIENCE_S = 120.0
 
 
 def tenure(*words: str) -> subprocess.CompletedProcess[str]:

@@ -41,7 +41,7 @@ LIBRARIES = (
     "symfony-finder", "symfony-service-contracts", "symfony-string", "symfony-deprecation-contracts",
 )  # fmt: skip
 FETCH_S = 240
-START_S = 30
+START_S = 180
 
 
 class Unavailable(Exception):
@@ -234,7 +234,10 @@ class Kanboard:
             if self.process.poll() is not None:
                 break
             # The first request creates the database, so that it must be the only one.
-            with contextlib.suppress(OSError), urllib.request.urlopen(self.url.replace("jsonrpc.php", ""), timeout=20):
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(self.url.replace("jsonrpc.php", ""), timeout=START_S),
+            ):
                 if (self.data / "db.sqlite").exists():
                     return
             time.sleep(0.05)
@@ -247,7 +250,7 @@ class Kanboard:
             with contextlib.suppress(ProcessLookupError):
                 # The workers are in the server's own group, which we made.
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=START_S)
             self.process = None
 
     def call(self, method: str, user: tuple[str, str] | None = None, /, **params: Any) -> Any:
@@ -258,7 +261,7 @@ class Kanboard:
         headers = {"Authorization": f"Basic {credential}", "Content-Type": "application/json"}
         told: dict[str, Any] = {}
         for attempt in range(20):
-            with urllib.request.urlopen(urllib.request.Request(self.url, body, headers), timeout=30) as answer:
+            with urllib.request.urlopen(urllib.request.Request(self.url, body, headers), timeout=START_S) as answer:
                 told = json.loads(answer.read())
             if "error" not in told:
                 return told["result"]
@@ -269,7 +272,7 @@ class Kanboard:
 
     def set_webhook(self, url: str) -> None:
         """Kanboard's API cannot set it; its settings page writes this row."""
-        with sqlite3.connect(self.data / "db.sqlite", timeout=10) as database:
+        with sqlite3.connect(self.data / "db.sqlite", timeout=60) as database:
             database.execute("UPDATE settings SET value = ? WHERE option = 'webhook_url'", (url,))
 
 

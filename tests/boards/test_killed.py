@@ -66,7 +66,7 @@ class Between:
             os.kill(pid, signal.SIGKILL)
             return
         headers = {name: request.headers[name] for name in ("Authorization", "Content-Type")}
-        with urllib.request.urlopen(urllib.request.Request(self._target, body, headers), timeout=30) as answer:
+        with urllib.request.urlopen(urllib.request.Request(self._target, body, headers), timeout=PATIENCE_S) as answer:
             told = answer.read()
         if dies:
             os.kill(pid, signal.SIGKILL)
@@ -78,7 +78,7 @@ class Between:
 
     def close(self) -> None:
         self._http.shutdown()
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self._http.server_close()
 
 

@@ -54,7 +54,7 @@ def agreed(scene: Scene) -> None:
 
 
 def no_duplicates(server: Kanboard) -> None:
-    with sqlite3.connect(server.data / "db.sqlite", timeout=10) as database:
+    with sqlite3.connect(server.data / "db.sqlite", timeout=60) as database:
         twice = "SELECT reference FROM tasks WHERE reference <> '' GROUP BY project_id, reference HAVING count(*) > 1"
         assert database.execute(twice).fetchall() == []
         twice = "SELECT comment, count(*) FROM comments GROUP BY task_id, comment HAVING count(*) > 1"

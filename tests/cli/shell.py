@@ -20,7 +20,8 @@ from tenure.surfaces.cli.main import main
 
 TENURE = str(Path(sys.executable).parent / "tenure")
 OURS = ("TENURE_", "LODESTAR_", "GIT_", "NO_COLOR", "PYTHON")
-PATIENCE_S = 60
+# A bound, not an expectation: a machine that runs much else is slow.
+PATIENCE_S = 300
 AGENT, OTHER = "A1234ABCD", "B1234ABCD"
 KEYS = ["schema", "ok", "data", "error", "next", "warnings"]
 GIT_NAME = {

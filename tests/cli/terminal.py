@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
-def read_until(descriptor: int, wanted: bytes, seen: bytes = b"") -> bytes:
-    """Everything read until the wanted text stands in it; fails at the deadline."""
+def read_until(descriptor: int, wanted: bytes, seen: bytes = b"", start: int = 0) -> bytes:
+    """What was seen and everything read until the wanted text stands in it after the start; fails at the deadline."""
     give_up_at = time.monotonic() + DEADLINE_S
-    while wanted not in seen:
+    while wanted not in seen[start:]:
         left = give_up_at - time.monotonic()
         assert left > 0, f"{wanted!r} did not come; what came: {seen[-4000:]!r}"
         if select.select([descriptor], [], [], left)[0]:
@@ -37,7 +37,7 @@ def read_until(descriptor: int, wanted: bytes, seen: bytes = b"") -> bytes:
 
 
 class Terminal:
-    """A program on a pseudo-terminal. `seen` grows with what was waited for."""
+    """A program on a pseudo-terminal. `seen` is everything that was read of it so far."""
 
     def __init__(
         self, words: Sequence[str], folder: Path, environ: Mapping[str, str], columns: int = 80, lines: int = 24
@@ -56,6 +56,7 @@ class Terminal:
             preexec_fn=self._take_terminal,
         )
         self.seen = b""
+        self._waited = 0
 
     def __enter__(self) -> Terminal:
         return self
@@ -76,9 +77,11 @@ class Terminal:
 
     def wait_for(self, text: str) -> str:
         """What came since the last wait, up to and with this text."""
-        new = read_until(self.ours, text.encode())
-        self.seen += new
-        return new.decode(errors="replace")
+        begun = self._waited
+        self.seen = read_until(self.ours, text.encode(), self.seen, begun)
+        # What came with it may be what is waited for next: a slow reader gets much at once.
+        self._waited = self.seen.index(text.encode(), begun) + len(text.encode())
+        return self.seen[begun : self._waited].decode(errors="replace")
 
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.shell import GIT_NAME, Shell
+from tests.cli.shell import GIT_NAME, PATIENCE_S, Shell
 from tests.links.kills import serving
-
-# The demo itself takes about five seconds; a loaded machine may need many times that.
-WITHIN_S = 30.0
 
 
 def test_demo_shows_every_step_in_plain_text(shell: Shell) -> None:
@@ -34,8 +31,8 @@ def test_demo_against_a_server_uses_its_store_and_a_project_of_its_own(shell: Sh
     store = str(shell.folder / ".git" / "tenure" / "tenure.db")
     with serving(shell):
         timings = json.loads(shell.ok("demo", "--store", store, "--json").out)["data"]
-    assert timings["completed_s"] < WITHIN_S
-    assert timings["noticed_s"] <= timings["completed_s"]
+    # The demo itself takes about five seconds; a loaded machine may need many times that.
+    assert timings["noticed_s"] <= timings["completed_s"] < PATIENCE_S
     projects = [project["project_id"] for project in shell.data("project", "list")["projects"]]
     assert len([name for name in projects if name.startswith("demo-")]) == 1
     assert shell.data("status", "--project", "default")["tasks"]["done"] == 0, "nothing of it is in the default project"

@@ -13,7 +13,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.cli.shell import AGENT, OTHER, TENURE, Desk, Shell, envelope, environment
+from tests.cli.shell import AGENT, OTHER, PATIENCE_S, TENURE, Desk, Shell, envelope, environment
 
 
 def fill(shell: Shell, count: int) -> None:
@@ -30,11 +30,11 @@ def test_pipe_that_closes_early_prints_no_traceback(shell: Shell, words: list[st
     head = subprocess.Popen(["head", "-n", "1"], stdin=left.stdout, stdout=subprocess.PIPE, text=True)
     assert left.stdout is not None
     left.stdout.close()
-    shown, _ = head.communicate(timeout=60)
+    shown, _ = head.communicate(timeout=PATIENCE_S)
     assert left.stderr is not None
     with left.stderr as errors:
         assert errors.read() == ""
-    assert left.wait(60) == 0
+    assert left.wait(PATIENCE_S) == 0
     assert shown.count("\n") == 1
 
 
@@ -51,7 +51,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line(shell: Shell, words: 
     fill(shell, 500)
     with open("/dev/full", "w") as full:
         process = shell.start(*words.split(), stdout=full)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, told) == (1, "Error: cannot write output: No space left on device\n")
 
 
@@ -76,7 +76,7 @@ def test_events_follow_prints_new_ones_until_it_is_stopped(shell: Shell) -> None
     shell.ok("task", "add", "Two", "--id", "F002")
     assert "F002  added" in follower.stdout.readline()
     follower.send_signal(signal.SIGINT)
-    out, err = follower.communicate(timeout=60)
+    out, err = follower.communicate(timeout=PATIENCE_S)
     assert (follower.returncode, out, err) == (0, "", "")
 
 
@@ -100,7 +100,7 @@ def on_a_terminal(shell: Shell, *words: str, **env: str) -> str:
     except OSError:
         pass  # How Linux tells that the other end is closed.
     os.close(ours)
-    assert process.wait(60) is not None
+    assert process.wait(PATIENCE_S) is not None
     return shown.decode()
 
 

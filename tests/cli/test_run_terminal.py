@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.shell import TENURE, Shell
 from tests.cli.terminal import Terminal
-from tests.cli.test_run import DEADLINE_S, handoff, until
+from tests.cli.test_run import handoff, until
 
 
 @pytest.fixture
@@ -132,7 +132,8 @@ def test_run_in_a_killed_tmux_pane_is_recovered_with_its_output(ready: Shell, tm
     began = time.monotonic()
     subprocess.run([*tmux, "kill-pane"], check=True)
     until(lambda: ready.run("next", "--agent", "bob").status == 0, "the task is on offer again")
-    assert time.monotonic() - began < DEADLINE_S
+    # Silence alone would take 80 s.
+    assert time.monotonic() - began < 60
     left = handoff(ready)
     assert left["recovered_from_agent"] == "ada"
     assert "half way there" in left["output_tail"]

@@ -15,7 +15,7 @@ from tenure.core.deadline import PULSE_VALID_MS
 from tenure.surfaces.cli import edits, jsontext
 from tenure.surfaces.cli.clients import CLIENTS, PLUGIN
 from tenure.surfaces.cli.touch import HOOKED
-from tests.cli.shell import TENURE, Desk, Ran, Shell, git
+from tests.cli.shell import PATIENCE_S, TENURE, Desk, Ran, Shell, git
 
 NAMES = tuple(CLIENTS)
 # Files as people have them: a client, its file, what is in it.
@@ -238,7 +238,7 @@ def hook(shell: Shell, command: str, told: object, **env: str) -> Ran:
         input=told if isinstance(told, str) else json.dumps(told),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
@@ -291,9 +291,10 @@ def test_hooks_touch_in_silence_and_tell_a_loss_once(place: Shell, client: str) 
     event = {"gemini": "AfterTool"}.get(client, "PostToolUse")
     # Holding nothing, then holding something.
     assert hook(place, command, {"hook_event_name": event}, TENURE_AGENT="A1") == (0, "", "")
-    place.ok("task", "claim", "F001", "--agent", "A1", "--ttl", "1s")
+    place.ok("task", "claim", "F001", "--agent", "A1")
     assert hook(place, command, {"hook_event_name": event, "padding": "x" * 200_000}, TENURE_AGENT="A1")[1:] == ("", "")
-    # Somebody else's claim ends the wait for the second to pass.
+    # Somebody else's claim ends the wait for a second to pass.
+    place.ok("task", "renew", "F001", "--agent", "A1", "--ttl", "1s")
     claim = ("task", "claim", "F001", "--agent", "B1")
     while place.run(*claim).status != 0:
         pass
@@ -357,7 +358,7 @@ def test_hook_does_not_wait_for_a_client_that_never_closes_its_input(place: Shel
     reader, writer = os.pipe()
     try:
         ran = subprocess.run(
-            [TENURE, "touch", "--hook", "codex"], cwd=place.folder, env=place.env, stdin=reader, timeout=30
+            [TENURE, "touch", "--hook", "codex"], cwd=place.folder, env=place.env, stdin=reader, timeout=PATIENCE_S
         )
         assert ran.returncode == 0
     finally:
@@ -384,7 +385,7 @@ def test_plugin_of_opencode_touches_and_never_throws(place: Shell, tmp_path: Pat
     words = ["node", "--input-type=module", "-e", script, str(tmp_path / "plugin.mjs")]
     for path in (f"{folder}{os.pathsep}{os.environ['PATH']}", os.path.dirname(which("node") or "")):
         ran = subprocess.run(
-            words, cwd=place.folder, env={**place.env, "PATH": path}, capture_output=True, text=True, timeout=60
+            words, cwd=place.folder, env={**place.env, "PATH": path}, capture_output=True, text=True, timeout=PATIENCE_S
         )
         assert ran.returncode == 0, ran.stderr
     touch = "touch --hook opencode"

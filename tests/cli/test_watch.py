@@ -15,7 +15,7 @@ import pytest
 from rich.cells import cell_len
 
 from tenure.clock import ManualClock
-from tenure.engine import agents, claims, endings
+from tenure.engine import agents, claims, endings, liveness
 from tenure.store.sqlite import SqliteStore
 from tenure.surfaces.cli import watch
 from tenure.surfaces.cli.main import main
@@ -141,7 +141,6 @@ def test_watch_names_an_announced_silence(store: SqliteStore, screen: Screen, cl
 def test_watch_names_the_cadence_that_carries_a_holder_beyond_its_grace(
     store: SqliteStore, screen: Screen, clock: ManualClock
 ) -> None:
-    from tenure.engine import liveness
 
     join(store, "A1")
     add(store)
@@ -329,8 +328,9 @@ def test_watch_live_follows_claims_expiry_and_resizing_and_restores_the_terminal
         opening = terminal.wait_for("EVENTS")
         assert "\x1b[?1049h" in opening
         assert "TODO 1" in opening
-        claim(real, "A1", "F001", 1)
+        claim(real, "A1", "F001", 600)
         terminal.wait_for("claimed by A1")
+        ok(liveness.renew(real, task_id="F001", agent_id="A1", ttl_s=1))
         before = real.data_version()
         terminal.wait_for("todo (due)")
         assert real.data_version() == before

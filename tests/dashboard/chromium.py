@@ -15,7 +15,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tools.screenshots import chromium
 
-WITHIN_MS = 30_000
+# Bounds, not expectations: a machine that runs much else is slow.
+WITHIN_MS = 120_000
 # With this set, a missing browser is a failure: CI sets it after installing one.
 REQUIRED = "TENURE_REQUIRE_CHROMIUM"
 expect.set_options(timeout=WITHIN_MS)
@@ -69,7 +70,7 @@ def violations(page: Page) -> list[str]:
     ]
 
 
-def until(condition: Callable[[], bool], within_s: float = 30.0) -> None:
+def until(condition: Callable[[], bool], within_s: float = WITHIN_MS / 1000) -> None:
     """Poll until something is so."""
     deadline = time.monotonic() + within_s
     while not condition():

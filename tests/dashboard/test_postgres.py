@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from tenure.engine import agents, claims, endings, liveness, notes
+from tenure.engine.touch import touch
 from tenure.store.postgres import PostgresStore
-from tests.http.serving import Api, Server, must
+from tests.http.serving import ANSWERS_WITHIN_S, Api, Server, must
 from tests.postgres.support import shared_cluster
 from tests.support import add, ok
 
@@ -31,6 +32,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     ok(liveness.report(store, task_id="F003", agent_id="A1", progress=40, message="Half of it."))
     ok(endings.revoke(store, task_id="F003", reason="preempted", by="mira"))
     ok(claims.claim(store, task_id="F001", agent_id="A1", profile="agent"))
+    # It holds its task for as long as the tests may take.
+    ok(touch(store, agent_id="A1", expect_silence_s=3_600))
     ok(notes.send_message(store, task_id="F001", sender="mira", text="Hello."))
     log = Path(tmp_path_factory.mktemp("postgres")) / "server.log"
     with Server(url, log=log) as server, Api(server) as made:
@@ -71,7 +74,7 @@ def test_operations_on_postgresql_count_what_happened(api: Api) -> None:
 
 def test_act_on_postgresql_is_told_on_the_stream(api: Api) -> None:
     seq = must(api.get("/dashboard/board"))["seq"]
-    with httpx.stream("GET", f"{api.server.url}/dashboard/stream?after={seq}", timeout=60) as stream:
+    with httpx.stream("GET", f"{api.server.url}/dashboard/stream?after={seq}", timeout=ANSWERS_WITHIN_S) as stream:
         lines = stream.iter_lines()
         assert any(line == "event: hello" for line in lines)
         added = api.http.post("/dashboard/do/add", json={"title": "Told to all"}, headers=PROOF)

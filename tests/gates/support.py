@@ -28,6 +28,8 @@ from tests.support import add, ok, take
 
 WORKER = "worker.w1"
 URL = re.compile(r"http://[\d.]+:\d+")
+# A bound, not an expectation: a machine that runs much else is slow.
+WITHIN_S = 120.0
 
 
 class Server:
@@ -62,10 +64,10 @@ class Server:
 
     def _wait_until_it_answers(self) -> None:
         """The line comes a moment before the first connection is taken."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + WITHIN_S
         while True:
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{self.url}/health").status_code == 200:
+                if httpx.get(f"{self.url}/health", timeout=WITHIN_S).status_code == 200:
                     return
             assert time.monotonic() < end, "the server does not answer"
             time.sleep(0.02)
@@ -79,13 +81,13 @@ class Server:
             self.process = None
 
     def post(self, path: str, body: dict[str, Any], status: int = 201, **params: str) -> dict[str, Any]:
-        response = httpx.post(self.url + path, json=body, params=params)
+        response = httpx.post(self.url + path, json=body, params=params, timeout=WITHIN_S)
         assert response.status_code == status, response.text
         answer: dict[str, Any] = response.json()
         return answer
 
     def get(self, path: str, **params: Any) -> dict[str, Any]:
-        response = httpx.get(self.url + path, params=params)
+        response = httpx.get(self.url + path, params=params, timeout=WITHIN_S)
         assert response.status_code == 200, response.text
         answer: dict[str, Any] = response.json()
         return answer
@@ -181,8 +183,10 @@ class Seconds:
 class Ours:
     """Our side: a store whose project `default` names a gate, and the monitor, ticked by hand."""
 
-    def __init__(self, store: SqliteStore, url: str, **more: Any) -> None:
+    def __init__(self, store: SqliteStore, url: str, answer_s: float = WITHIN_S, **more: Any) -> None:
         self.store = store
+        # How long it waits for an answer of the gate.
+        self.answer_s = answer_s
         self.seconds = Seconds()
         self.clients: list[GateClient] = []
         if url:
@@ -193,7 +197,7 @@ class Ours:
         """A monitor as a restarted process would have it: with nothing in memory."""
 
         def connect(url: str, project: str, token: str) -> Any:
-            client = GateClient(url, project, token, answer_s=2.0)
+            client = GateClient(url, project, token, answer_s=self.answer_s)
             self.clients.append(client)
             return client if wrap is None else wrap(client)
 
@@ -247,7 +251,7 @@ def report(task_id: str, phase: str = "accepted", source: str = WORKER, **more: 
     return {"phase": phase, "task_id": task_id, "source_system": source, **outcome, **more}
 
 
-def until(what: Any, seconds: float = 20.0) -> Any:
+def until(what: Any, seconds: float = WITHIN_S) -> Any:
     """Wait for something that two other processes do."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

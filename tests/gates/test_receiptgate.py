@@ -18,7 +18,7 @@ from tenure.engine.projects import configure, create_project
 from tenure.engine.receipts import list_receipts, submit_receipt
 from tenure.store.sqlite import SqliteStore
 from tests.engine.scene import data, events, receipts, said, shown
-from tests.gates.support import WORKER, Deaf, Ours, Server, ledger, report, serving, until, work
+from tests.gates.support import WITHIN_S, WORKER, Deaf, Ours, Server, ledger, report, serving, until, work
 from tests.support import add, ok
 
 # -- sending ----------------------------------------------------------------------------------------------------------
@@ -363,4 +363,4 @@ def test_two_servers_a_worker_polls_ours_and_reports_to_the_gate(tmp_path: Path,
         assert link["gate"] == f"{gate.url} default"
         assert server.process is not None
         os.kill(server.process.pid, signal.SIGTERM)
-        assert server.process.wait(15) in (0, -signal.SIGTERM)
+        assert server.process.wait(WITHIN_S) in (0, -signal.SIGTERM)

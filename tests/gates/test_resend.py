@@ -26,7 +26,7 @@ from tenure.engine.receipts import list_receipts
 from tenure.gates.receiptgate import NOTE_HEARD_S
 from tenure.store.sqlite import SqliteStore
 from tests.engine.scene import data, done, events, shown
-from tests.gates.support import WORKER, Deaf, Ours, Server, ledger, report, serving, until, work
+from tests.gates.support import WITHIN_S, WORKER, Deaf, Ours, Server, ledger, report, serving, until, work
 from tests.support import add, ok, opened_on, take
 
 TENURE = str(Path(sys.executable).with_name("tenure"))
@@ -297,7 +297,7 @@ def tenure(*words: str, store: Path, status: int = 0) -> Any:
 
 def metrics(server: Server) -> dict[str, float]:
     """The samples about gates."""
-    text = httpx.get(f"{server.url}/metrics").text
+    text = httpx.get(f"{server.url}/metrics", timeout=WITHIN_S).text
     samples = re.findall(r"^(tenure_gate_\w+\{.*\}) (\S+)$", text, re.MULTILINE)
     return {name: float(value) for name, value in samples}
 

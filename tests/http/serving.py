@@ -18,15 +18,16 @@ from typing import Any
 import httpx
 
 from tenure import app
-from tenure.engine import projects
+from tenure.engine import liveness, projects
 from tests.support import ok
 
 TENURE = str(Path(sys.executable).with_name("tenure"))
 # Bounds, not expectations: a machine that runs much else is slow.
-STARTS_WITHIN_S = 60.0
-ANSWERS_WITHIN_S = 60.0
-ENDS_WITHIN_S = 60.0
+STARTS_WITHIN_S = 180.0
+ANSWERS_WITHIN_S = 180.0
+ENDS_WITHIN_S = 180.0
 SWIFT = "swift"
+SWIFT_S = 600
 
 
 class Server:
@@ -161,6 +162,14 @@ class Api:
     def heartbeat(self, lease_id: str, body: object = None, **headers: str) -> httpx.Response:
         return self.post(f"/lease/{lease_id}/heartbeat", body, **headers)
 
+    def lapse(self, lease_id: str) -> None:
+        """Let a lease that is held run out within a second. Until then it is long, so that no test need be quick."""
+        store = ok(app.open_store(self.server.store))
+        try:
+            ok(liveness.renew(store, lease_id=lease_id, ttl_s=1))
+        finally:
+            store.close()
+
     def task(self, task_id: str) -> dict[str, Any]:
         return must(self.get(f"/tasks/{task_id}"))
 
@@ -213,8 +222,8 @@ def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
 
 
 def new_project(server: Server, project: str) -> str:
-    """A project of its own, with a profile `swift`: the worker's rules, but a second's lease and no delay."""
-    rules = {"base": "worker", "ttl_s": 1, "requeue_delay_s": 0}
+    """A project of its own, with a profile `swift`: the worker's rules, but a term of its own and no delay."""
+    rules = {"base": "worker", "ttl_s": SWIFT_S, "requeue_delay_s": 0}
     store = ok(app.open_store(server.store))
     try:
         ok(projects.create_project(store, project_id=project, settings={"profiles": {SWIFT: rules}}))

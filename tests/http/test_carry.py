@@ -11,7 +11,7 @@ import pytest
 
 from tenure.surfaces.http.node import Node
 
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 
 
 def node_on(loop: asyncio.AbstractEventLoop) -> Node:

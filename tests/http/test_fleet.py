@@ -30,6 +30,13 @@ def cpu_s(server: Server) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
+async def cpu_share(server: Server) -> float:
+    """How much of a processor the server uses while nothing happens."""
+    used, begun = cpu_s(server), time.monotonic()
+    await asyncio.sleep(LOOKED_AT_S)
+    return (cpu_s(server) - used) / (time.monotonic() - begun)
+
+
 def test_a_thousand_waiting_workers_cost_next_to_nothing(tmp_path: Path) -> None:
     more_files(2 * IDLE + 200)
     with Server(tmp_path / "tenure.db") as server, Api(server) as api:
@@ -41,6 +48,7 @@ async def waiting_together(server: Server, api: Api) -> None:
     # The MCP library is imported in the background; it is to be there before anything is measured.
     await asyncio.to_thread(api.post, "/mcp", {})
     before = resident_mib(server)
+    alone = await cpu_share(server)
     lines = [Line(server.port) for _ in range(IDLE)]
     waiting = [
         asyncio.create_task(line.post("/lease", {"worker_id": f"worker.{number}", "wait": 300}))
@@ -49,14 +57,16 @@ async def waiting_together(server: Server, api: Api) -> None:
     while await asyncio.to_thread(polls, api) < IDLE:
         pass
     connected = resident_mib(server)
-    used, begun = cpu_s(server), time.monotonic()
-    await asyncio.sleep(LOOKED_AT_S)
-    share = (cpu_s(server) - used) / (time.monotonic() - begun)
+    share = await cpu_share(server)
     grown = resident_mib(server) - connected
-    print(f"{IDLE} polls wait: {before:.0f} MiB before, {connected:.0f} with them, {grown:+.1f} later, {share:.1%} CPU")
+    print(
+        f"{IDLE} polls wait: {before:.0f} MiB before, {connected:.0f} with them, {grown:+.1f} later;"
+        f" {alone:.1%} CPU before, {share:.1%} with them"
+    )
     assert connected - before < 100
     assert grown < 2
-    assert share < 0.1
+    # Beyond what the server does for itself, of which a slow machine makes more.
+    assert share - alone < 0.08
     # One task wakes one of them; the others are told at the end that there is nothing.
     await asyncio.to_thread(api.add)
     done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

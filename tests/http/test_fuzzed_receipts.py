@@ -11,12 +11,17 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from tenure import app
 from tenure.core import receipts as rules
+from tenure.engine import projects
 from tests.http.serving import Api, Server, must
+from tests.support import ok
 
 TABLES = ("tasks", "leases", "receipts", "events", "messages", "handoffs", "timers")
 # What the server itself adds to a handoff, in its own time, after it has looked at the worktree.
 LOOKED = {"git", "instructions", "look", "looked_at_ms"}
+# The worker's rules, with a day for everything: no timer of the server's may fire while a receipt is judged.
+PATIENT = {"base": "worker", "ttl_s": 86_400, "requeue_delay_s": 86_400}
 
 words = st.sampled_from(
     [
@@ -75,6 +80,9 @@ bodies = st.builds(
 @pytest.fixture(scope="module")
 def fuzzing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, sqlite3.Connection]]:
     with Server(tmp_path_factory.mktemp("fuzzing") / "tenure.db") as server, Api(server) as api:
+        store = ok(app.open_store(server.store))
+        ok(projects.configure(store, document={"profiles": {"patient": PATIENT}}))
+        store.close()
         connection = sqlite3.connect(server.store)
         yield api, connection
         connection.close()
@@ -105,7 +113,7 @@ def nan_free(value: Any) -> bool:
 def test_receipt_made_at_random(fuzzing: tuple[Api, sqlite3.Connection], body: dict[str, Any], fitting: bool) -> None:
     api, connection = fuzzing
     api.add(principal_ai="delegate.root")
-    task_id = api.offer("worker.fuzz")["task"]["task_id"]
+    task_id = api.offer("worker.fuzz", profile="patient")["task"]["task_id"]
     # A receipt fits an offer if it accepts it, and a held lease otherwise.
     if (body.get("phase") == "accepted") is not fitting:
         api.accept(task_id, "worker.fuzz")

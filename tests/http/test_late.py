@@ -14,6 +14,7 @@ from tests.http.serving import SWIFT, Api, must, problem
 def expired(api: Api, task_id: str = "T-1", worker: str = "worker.1") -> str:
     """A worker accepts a task and falls silent; its lease id."""
     lease_id: str = api.take(worker, profile=SWIFT)["lease_id"]
+    api.lapse(lease_id)
     while api.await_event("recovered", task_id)["lease_id"] != lease_id:
         pass
     return lease_id

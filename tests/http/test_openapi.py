@@ -22,7 +22,7 @@ from tenure.engine import projects
 from tenure.surfaces.http.openapi import OPERATIONS, openapi
 from tenure.surfaces.http.server import ROUTES
 from tests.gates.support import faking
-from tests.http.serving import Api, Server, must
+from tests.http.serving import ANSWERS_WITHIN_S, Api, Server, must
 from tests.support import ok
 
 EXAMPLES = 40
@@ -75,7 +75,7 @@ schema = described()
     max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
 )
 def test_no_answer_lies_outside_the_document(case: Any, fuzzed: Server) -> None:
-    case.call_and_validate(base_url=fuzzed.url, checks=list(CHECKS))
+    case.call_and_validate(base_url=fuzzed.url, checks=list(CHECKS), timeout=ANSWERS_WITHIN_S)
 
 
 def test_gates_of_the_fuzzed_server_have_something_to_show(fuzzed: Server) -> None:

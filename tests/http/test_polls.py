@@ -9,7 +9,7 @@ from tenure.core.errors import refuse
 from tenure.core.record import Record
 from tenure.surfaces.http.polls import Polls
 
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 
 
 class Prospect(Record):

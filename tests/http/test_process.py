@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 import signal
 import sqlite3
@@ -15,7 +16,7 @@ import httpx
 import pytest
 
 from tenure.store.sqlite import SqliteStore
-from tests.http.serving import TENURE, Api, Server, must, raw
+from tests.http.serving import STARTS_WITHIN_S, TENURE, Api, Server, must, raw
 from tests.http.test_lease import Waiting, polls
 from tests.support import dump
 
@@ -53,20 +54,31 @@ def test_store_that_cannot_be_written_is_told_as_printed_and_nothing_is_half_don
 def test_disk_that_fills_under_many_requests_answers_each_truthfully(own: Api) -> None:
     answers: dict[str, int] = {}
 
-    def add(first: int) -> None:
-        with Api(own.server) as client:
-            for number in range(first, first + 25):
-                body = {"task_id": f"T-{number}", "task_summary": "x" * 400, "task_body": "y" * 4_000}
-                answers[f"T-{number}"] = client.post("/tasks", body).status_code
+    relieved = threading.Event()
 
-    threads = [threading.Thread(target=add, args=(100 * number,)) for number in range(8)]
+    def add(name: str) -> None:
+        with Api(own.server) as client:
+            more = 5
+            for number in itertools.count():
+                task_id = f"T-{name}-{number}"
+                body = {"task_id": task_id, "task_summary": "x" * 400, "task_body": "y" * 4_000}
+                answers[task_id] = client.post("/tasks", body).status_code
+                # They go on until the disk has been full, however long that takes to be seen here.
+                more -= relieved.is_set()
+                if not more:
+                    return
+
+    threads = [threading.Thread(target=add, args=(str(number),)) for number in range(8)]
     for thread in threads:
         thread.start()
-    while sum(status == 201 for status in answers.copy().values()) < 20:
-        assert any(thread.is_alive() for thread in threads)
-    with full_disk(own.server):
-        while 503 not in answers.copy().values() and any(thread.is_alive() for thread in threads):
-            pass
+    try:
+        while sum(status == 201 for status in answers.copy().values()) < 20:
+            assert all(thread.is_alive() for thread in threads)
+        with full_disk(own.server):
+            while 503 not in answers.copy().values():
+                assert all(thread.is_alive() for thread in threads)
+    finally:
+        relieved.set()
     for thread in threads:
         thread.join()
     assert set(answers.values()) == {201, 503}
@@ -92,7 +104,7 @@ def test_mistake_of_ours_is_told_as_printed(own: Api) -> None:
 
 
 def refused_to_start(*words: str) -> str:
-    run = subprocess.run([TENURE, "up", *words], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([TENURE, "up", *words], capture_output=True, text=True, timeout=STARTS_WITHIN_S)
     assert run.returncode != 0
     assert run.stdout == ""
     return run.stderr

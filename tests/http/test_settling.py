@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from httpx._config import DEFAULT_LIMITS
 
 from tenure.store.sqlite import SqliteStore
 from tenure.surfaces.http import server
 from tenure.surfaces.http.direct import Direct
+from tenure.surfaces.sdk.client import KEEP_ALIVE_S
 
 
 @pytest.fixture
@@ -55,4 +57,11 @@ def test_server_finds_the_parts_it_waits_for(tmp_path: Path) -> None:
     config = server.configured(server.build(store, "here.1"))
     config.load()
     assert isinstance(getattr(config.loaded_app, "app", None), Direct)
+    store.close()
+
+
+def test_server_keeps_idle_connections_for_longer_than_clients_do(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "tenure.db"))
+    config = server.configured(server.build(store, "here.1"))
+    assert config.timeout_keep_alive > 2 * max(KEEP_ALIVE_S, DEFAULT_LIMITS.keepalive_expiry or 0)
     store.close()

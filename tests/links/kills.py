@@ -23,7 +23,7 @@ from tenure.store.sqlite import SqliteStore
 from tests.cli.shell import GIT_NAME, TENURE, Shell, git
 from tests.support import ok
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 VICTIM = 'echo "precious $TENURE_TASK" > work.txt && echo up && exec sleep 600'
 
 
@@ -64,7 +64,7 @@ def kill(shell: Shell, store: SqliteStore, number: int, *, wrapper_too: bool) ->
     assert line_of(victim) == "up"
     watched = ok(links.watched_links(store, boot_id=here()[0], pid_ns=here()[1]))
     pid = next(link.pid for link in watched if link.agent_id == victim_id)
-    heir = shell.start("run", "--agent", heir_id, "--next", "--wait", "60s", "--", "echo", "mine", **quiet)
+    heir = shell.start("run", "--agent", heir_id, "--next", "--wait", "5m", "--", "echo", "mine", **quiet)
     give_up_at = time.monotonic() + PATIENCE_S
     while not isinstance(agents.show_agent(store, agent_id=heir_id), agents.AgentView):
         assert time.monotonic() < give_up_at, "the waiting agent never joined"

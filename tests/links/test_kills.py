@@ -8,8 +8,8 @@ import pytest
 
 from tests.links.kills import measure
 
-# Of a machine that runs much else. The medians on an idle one are below a second.
-WITHIN_S = 20.0
+# Of a machine that runs much else. The medians on an idle one are below a second; silence alone would take 80.
+WITHIN_S = 60.0
 
 
 @pytest.mark.parametrize(

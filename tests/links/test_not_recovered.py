@@ -132,7 +132,7 @@ def test_container_process_is_left_to_those_inside(held: SqliteStore, clock: Man
                 "start_ticks": int(ticks),
             }
             link = ok(agents.link_up(held, agent_id="A1", incarnation=1, kind="run", **named))
-        inside.communicate(b"\n", timeout=30)
+        inside.communicate(b"\n", timeout=120)
     if link is None:
         pytest.skip("pid namespaces are not permitted here: the test of a container did NOT run")
     assert state(_identity(link)) == "unknown", "it has exited, and nobody out here can know"

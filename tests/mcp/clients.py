@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mcp.client import stdio
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -26,7 +27,9 @@ T = TypeVar("T")
 
 TENURE = str(Path(sys.executable).with_name("tenure"))
 # A bound, not an expectation: a machine that runs much else is slow.
-WITHIN_S = 120.0
+WITHIN_S = 300.0
+# How long a client that closes leaves its server to end by itself: killed, it could not say that its agent lives.
+stdio.PROCESS_TERMINATION_TIMEOUT = WITHIN_S
 LEGACY, MODERN = "legacy", "2026-07-28"
 ERAS = (LEGACY, MODERN)
 

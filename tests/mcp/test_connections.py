@@ -324,12 +324,12 @@ def test_agent_that_hangs_up_while_it_waits_is_given_nothing(served: Server, era
             await a.register("A1")
             waiting = asyncio.create_task(a.next("A1", wait_s=100))
             until = time.monotonic() + WITHIN_S
-            while httpx.get(f"{served.url}/health").json()["waiting_polls"] == 0:
+            while httpx.get(f"{served.url}/health", timeout=WITHIN_S).json()["waiting_polls"] == 0:
                 assert time.monotonic() < until
                 await asyncio.sleep(0.02)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-            while httpx.get(f"{served.url}/health").json()["waiting_polls"] != 0:
+            while httpx.get(f"{served.url}/health", timeout=WITHIN_S).json()["waiting_polls"] != 0:
                 assert time.monotonic() < until
                 await asyncio.sleep(0.02)
             add(store, "F002")
@@ -349,8 +349,9 @@ def test_server_that_stops_does_not_wait_for_streams(tmp_path: Path) -> None:
         assert stream.status_code == 200
         asked_at = time.monotonic()
         assert server.end() == 0
-        # Uvicorn gives an open connection 30 seconds.
-        assert time.monotonic() - asked_at < 20
+        # Uvicorn gives an open connection 30 seconds, and says so when they are over.
+        assert time.monotonic() - asked_at < 29
+    assert "graceful shutdown exceeded" not in server.logged()
     session.http.close()
 
 

@@ -35,7 +35,8 @@ def test_server_that_stops_ends_its_streams_in_order(served: Server) -> None:
         began = stream.send(b"")
         stream.stream()
         # The stream's head has come; its body goes on until somebody ends it.
-        await asyncio.wait([began], timeout=0.5)
+        while b"\r\n\r\n" not in stream._buffer:
+            await asyncio.sleep(0.01)
         assert not began.done()
         await asyncio.to_thread(served.end)
         status, _ = await began

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,7 @@ from tenure.monitors.design import DesignRunner
 from tenure.store.sqlite import SqliteStore
 from tests.support import add, ok
 
-WAIT_S = 30
+WAIT_S = 120
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_tick_runs_the_program_with_the_prompt_and_without_our_secrets(store: Sq
     ],
 )
 def test_tick_with_a_failing_program_tells_and_goes_on(store: SqliteStore, source: str, words: str, why: str) -> None:
-    program(store, source, timeout_s=1 if "sleep" in source else 30)
+    program(store, source, timeout_s=1 if "sleep" in source else WAIT_S)
     DesignRunner(store).tick()
     assert done(store), "whoever waits goes on"
     assert words in content(store), why
@@ -103,13 +104,22 @@ def test_tick_with_a_missing_program_tells(store: SqliteStore) -> None:
     assert "/no/such/designer cannot be started: No such file" in content(store)
 
 
-def test_timeout_ends_what_the_program_started(store: SqliteStore, tmp_path: Path) -> None:
-    child = (
-        "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+def test_timeout_ends_what_the_program_started(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = tmp_path / "pid"
+    source = (
+        "import os, subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
+        f"; open({str(noted) + '.new'!r}, 'w').write(str(p.pid)); os.rename({str(noted) + '.new'!r}, {str(noted)!r})"
+        "; time.sleep(600)"
     )
-    program(store, child + f"open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid)); time.sleep(600)", timeout_s=2)
+    program(store, source, timeout_s=900)
+    # Its time is over as soon as it has started what is to be ended with it.
+    passed = SimpleNamespace(monotonic=lambda: time.monotonic() + (1_000 if noted.exists() else 0))
+    monkeypatch.setattr("tenure.monitors.design.time", passed)
     DesignRunner(store).tick()
-    pid = int((tmp_path / "pid").read_text())
+    assert "did not end within 900 s" in content(store)
+    pid = int(noted.read_text())
 
     def gone() -> bool:
         try:
@@ -165,12 +175,9 @@ def test_monitors_of_a_server_do_a_design_that_another_process_adds(store: Sqlit
 
 SERVER = """
 import sys
-from tenure.engine import design
 from tenure.monitors import design as runner
 from tenure.store.sqlite import SqliteStore
 
-design.RUN_ALIVE_MS = 1_500
-runner.PULSE_EVERY_S = 0.2
 own = SqliteStore(sys.argv[1])
 made = runner.DesignRunner(own)
 while True:
@@ -191,6 +198,10 @@ def test_server_killed_in_the_middle_leaves_the_design_to_another(store: SqliteS
     try:
         until(lambda: up.exists() and up.read_text())
         servers[0].kill()
+        servers[0].wait()
+        # The time for which a run counts as alive without a word of its server is over.
+        with store.connection:
+            store.connection.execute("UPDATE tasks SET retry_at_ms = 0 WHERE task_id = 'D1' AND retry_at_ms > 0")
         servers += [subprocess.Popen([sys.executable, "-c", SERVER, store.path]) for _ in range(2)]
         until(lambda: done(store))
     finally:

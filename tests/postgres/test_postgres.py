@@ -140,7 +140,7 @@ def test_open_a_new_database_by_eight_at_once_migrates_it_once() -> None:
     meeting = threading.Barrier(8)
 
     def open_it(number: int) -> str:
-        meeting.wait(30)
+        meeting.wait(120)
         opened = PostgresStore(url)
         answer = tasks.add_task(opened, task_id=f"T{number}", title="t")
         opened.close()

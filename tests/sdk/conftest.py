@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenure import Client
-from tests.sdk.servers import ServerProcess
+from tests.sdk.servers import DEADLINE_S, ServerProcess
 
 
 @pytest.fixture
@@ -20,5 +20,5 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[Client]:
-    with Client(server.url) as opened:
+    with Client(server.url, timeout_s=DEADLINE_S) as opened:
         yield opened

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
-DEADLINE_S = 30.0
+# A bound, not an expectation: a machine that runs much else is slow.
+DEADLINE_S = 120.0
 TENURE = Path(sys.executable).with_name("tenure")
 
 

@@ -110,7 +110,7 @@ def test_worker_is_not_held_up_by_a_child_that_keeps_the_output(
 def test_worker_kills_the_whole_group_before_the_lease_can_lapse(
     server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
-    client.add_task("Run", task_id="T1", task_type="shell.run", lease_duration_s=2)
+    client.add_task("Run", task_id="T1", task_type="shell.run", lease_duration_s=6)
     note = tmp_path / "pids"
     # Neither the shell nor its child obeys a request to end.
     path = script(tmp_path, f"trap '' TERM; sleep 600 & echo $$ $! > {note}.new; mv {note}.new {note}; wait; wait")

@@ -34,4 +34,4 @@ def test_job_that_ends_before_the_wait_for_it_begins_is_no_fault(wait: Any) -> N
         assert not shift._jobs
         assert shift._finished == 1
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(story(), 120))

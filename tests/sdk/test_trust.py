@@ -24,7 +24,7 @@ def worker_of(server: ManualServer, **more: Any) -> AsyncWorker:
 
 def play(scene: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await scene()
 
     asyncio.run(bounded())

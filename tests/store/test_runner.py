@@ -79,16 +79,21 @@ def test_answer_comes_after_the_commit(runner: Runner, other: SqliteStore) -> No
         assert f"T-{number}" in stored(other)
 
 
-def test_no_answer_is_delivered_while_its_data_is_invisible(store: SqliteStore, other: SqliteStore) -> None:
+def test_no_answer_is_delivered_while_its_data_is_invisible(
+    store: SqliteStore, other: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.store.runner.HOLD_S", WITHIN_S)
     seen: list[bool] = []
 
     def watching(jobs: Any) -> None:
         visible = stored(other)
-        seen.extend(job.outcome.answer.task_id in visible for job in jobs)
+        seen.extend(job.outcome.answer.task_id in visible for job in jobs if job.outcome.answer is not None)
         deliver(jobs)
 
     runner = Runner(store, deliver=watching)
+    held = Held(runner)
     futures = [runner.write(adding(f"T-{number}")) for number in range(200)]
+    held.let_go()
     for future in futures:
         result(future)
     runner.close()
@@ -369,7 +374,7 @@ def test_processes_are_not_starved_by_a_saturated_runner(tmp_path: Path) -> None
     for process in processes:
         process.start()
     for process in processes:
-        process.join(WITHIN_S)
+        process.join(5 * WITHIN_S)
     # Those that came to their end did so while the runner was busy all the time.
     stop.set()
     saturating.join()

@@ -190,7 +190,7 @@ def test_write_while_the_lock_is_held_too_long_is_refused_and_writes_nothing(
     other.execute("BEGIN IMMEDIATE")
     began = time.monotonic()
     answer = refused(tasks.add_task(impatient, task_id="F002", title="More"), "store_busy")
-    assert 0.05 <= time.monotonic() - began < 5
+    assert 0.05 <= time.monotonic() - began < 60
     assert answer.facts["path"] == impatient.path
     assert len(ok(observe.list_tasks(impatient))) == 1, "reads do not wait"
     other.execute("COMMIT")

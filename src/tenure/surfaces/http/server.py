@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 # A thread that has something to do waits no longer than this for one that is busy: the writer for the loop, when its
 # COMMIT is done.
 SWITCH_S = 0.0001
+# For how long a connection may be idle. Clients drop theirs sooner (httpx, and with it MCP's SDK, after 5 s): with the
+# same time on both sides a request is now and then sent into a connection that is being closed, and lost.
+KEEP_ALIVE_S = 20
 # How many new objects make the collector look.
 COLLECT_EVERY = 10_000
 
@@ -225,6 +228,7 @@ def configured(application: Any) -> uvicorn.Config:
         lifespan="on",
         backlog=2048,
         timeout_graceful_shutdown=30,
+        timeout_keep_alive=KEEP_ALIVE_S,
         server_header=False,
         # Nobody stands in front of a loopback server; behind a proxy, tokens tell who calls.
         proxy_headers=False,

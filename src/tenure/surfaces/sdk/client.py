@@ -34,7 +34,7 @@ from tenure.surfaces.sdk.stream import RECONNECT_S, SILENCE_S, EventReader
 
 T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:7420"
-# Below the server's own 5 seconds, so that a request is never sent into a connection that is being closed.
+# Far below the server's own time, so that a request is never sent into a connection that is being closed.
 KEEP_ALIVE_S = 4.0
 
 
