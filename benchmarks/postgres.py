@@ -34,6 +34,7 @@ from tests.postgres.cluster import Cluster
 # How often each queue is measured, in turns with the others: a busy machine is so for all of them.
 TURNS = 7
 WORKERS = 8
+MANY = 32
 BARE = """
 UPDATE bare SET state = 1 WHERE id = (
     SELECT id FROM bare WHERE state = 0 ORDER BY rank LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id;
@@ -275,7 +276,7 @@ def measure(cluster: Cluster, part: int, python: str | None) -> None:
     batched = 100 * rate(lambda n: claims.offer(store, agent_id="batch", max_tasks=100), 30 // part)
     print(f"claims in batches of 100           {batched:8.0f} /s")
 
-    for workers in (1, WORKERS):
+    for workers in (1, WORKERS, MANY):
         cycles(cluster, python, workers, 600 // part)
     print(f"heartbeats that are HOT updates    {hot_ratio(cluster, database, store, 2_000 // part):8.3f}")
     few_ms, many_ms = claim_costs_ms(cluster, 1_000, 1_000_000 // part)

@@ -16,7 +16,7 @@ from tenure.engine import claims, endings, liveness, observe, projects, receipts
 from tenure.engine.verb import Verb
 from tenure.store import postgres, postgres_runner, postgres_transaction
 from tenure.store.postgres import PostgresStore
-from tenure.store.postgres_runner import BATCH_MAX, PostgresRunner
+from tenure.store.postgres_runner import BATCH_MAX, JOIN_AT, PostgresRunner
 from tenure.store.sqlite import BatchLost
 from tenure.store.store import StoreFault, Transaction
 from tests.postgres.proxy import Proxy
@@ -127,6 +127,48 @@ def test_verb_of_a_batch_is_judged_by_a_time_after_its_own_locks(store: ProbedPo
 def test_batch_that_has_lasted_long_enough_leaves_the_rest(store: ProbedPostgres) -> None:
     outcomes = store.run_many([lambda tx: 1, lambda tx: 2], 0.0)
     assert [outcome.answer for outcome in outcomes] == [1]
+
+
+# -- whose turn it is -------------------------------------------------------------------------------------------------
+
+
+def test_what_a_batch_leaves_over_is_done_while_others_have_the_turn(
+    store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_runner, "HOLD_S", 0.0)
+    runner = PostgresRunner(store, writers=3)
+    for _ in range(5):
+        futures = [runner.write(body(tasks.add_task, title="t")) for _ in range(3 * BATCH_MAX)]
+        assert all(ok(future.result(PATIENCE_S)) for future in futures)
+    runner.close()
+    assert runner.written == 15 * BATCH_MAX
+
+
+def test_another_writer_joins_in_where_the_one_at_work_is_held_up(store: ProbedPostgres) -> None:
+    runner = PostgresRunner(store, writers=2)
+    at_work, free = threading.Event(), threading.Event()
+
+    def held_up(tx: Transaction) -> bool:
+        at_work.set()
+        return free.wait(PATIENCE_S)
+
+    first = runner.write(held_up)
+    assert at_work.wait(PATIENCE_S)
+    ok(runner.write(body(tasks.add_task, title="t")).result(PATIENCE_S))
+    assert not first.done()
+    free.set()
+    assert first.result(PATIENCE_S)
+    runner.close()
+
+
+def test_one_writer_takes_all_while_few_wait(store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_runner, "HELD_UP_S", PATIENCE_S)
+    runner = PostgresRunner(store, writers=3)
+    futures = together(runner, *(body(tasks.add_task, title="t") for _ in range(JOIN_AT - 1)))
+    assert all(ok(future.result(PATIENCE_S)) for future in futures)
+    # The one that was kept busy, and all the others in one.
+    assert runner.batches == 2
+    runner.close()
 
 
 # -- what its verbs share ---------------------------------------------------------------------------------------------

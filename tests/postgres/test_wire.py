@@ -1,23 +1,47 @@
-"""Statements and answers on one connection: many in a round trip."""
+"""Statements and answers on one connection: many in a round trip, and those that are sent ahead of one."""
 
 from __future__ import annotations
 
+import select
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
 
+from tenure.core.errors import Refused, refuse
+from tenure.engine import claims, observe, receipts
 from tenure.store.postgres_wire import Wire
+from tenure.store.sqlite import BatchLost
+from tenure.store.store import Transaction
 from tests.postgres.support import ProbedPostgres
+from tests.support import add, join, ok, refused
 
+BEGIN, COMMIT, ROLLBACK = (("BEGIN", None), ("COMMIT", None), ("ROLLBACK", None))
 ADD = "INSERT INTO meta (key, value) VALUES (%(key)s, %(value)s)"
 COUNT = "SELECT count(*) AS n FROM meta WHERE key LIKE 'wire%%'"
+CONTENTION = "DO $$ BEGIN RAISE EXCEPTION 'as if' USING ERRCODE = '40001'; END $$"
 
 
 @pytest.fixture
 def wire(store: ProbedPostgres) -> Wire:
     store._connected()
     return store._wire
+
+
+@pytest.fixture
+def pushes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The texts of what is pushed."""
+    seen: list[list[str]] = []
+    push = Wire.push
+
+    def noted(self: Wire, statements: Any) -> None:
+        seen.append([text for text, _ in statements])
+        push(self, statements)
+
+    monkeypatch.setattr(Wire, "push", noted)
+    return seen
 
 
 def adding(key: str) -> tuple[str, dict[str, Any]]:
@@ -30,6 +54,12 @@ def count(wire: Wire) -> int:
 
 def is_idle(wire: Wire) -> bool:
     return wire.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+def claiming(tx: Transaction, agent_id: str = "A1") -> Any:
+    checked = claims.claim_next.check({"agent_id": agent_id})
+    assert not isinstance(checked, Refused)
+    return claims.claim_next.body(tx, **checked)
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------
@@ -65,3 +95,242 @@ def test_error_is_the_first_statements_that_failed_and_the_others_stay_prepared(
         assert count(wire) == 0
     named = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'INSERT INTO meta%'"
     assert wire.connection.execute(named).fetchone() == (1,)
+
+
+# -- what is pushed ---------------------------------------------------------------------------------------------------
+
+
+def test_push_is_run_before_the_exchange_which_gives_only_its_own_answers(wire: Wire) -> None:
+    for key in "ab":
+        wire.push([BEGIN, adding(key)])
+        answers = wire.exchange([(COUNT, None), COMMIT])
+        assert len(answers) == 2
+        assert answers[0].rows() == [{"n": 1 if key == "a" else 2}]
+    assert is_idle(wire)
+    assert count(wire) == 2
+
+
+@pytest.mark.parametrize("end", [COMMIT, ROLLBACK])
+def test_push_that_fails_undoes_the_transaction_however_it_is_ended(wire: Wire, end: Any) -> None:
+    for _ in range(2):
+        wire.push([BEGIN, adding("a"), ("SELECT 1 / %(n)s", {"n": 0}), adding("b")])
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            wire.exchange([end])
+        assert is_idle(wire)
+        assert count(wire) == 0
+
+
+def test_push_that_fails_keeps_what_follows_from_being_done(wire: Wire) -> None:
+    wire.push([BEGIN, adding("a"), ("SELECT 1 / %(n)s", {"n": 0})])
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        wire.exchange([adding("b"), COMMIT])
+    wire.exchange([ROLLBACK])
+    assert count(wire) == 0
+
+
+@pytest.mark.parametrize("last", [adding("b"), ("SELECT 1 / %(n)s", {"n": 0})])
+def test_settle_reads_what_was_pushed_and_leaves_the_transaction_to_be_ended(wire: Wire, last: Any) -> None:
+    wire.push([BEGIN, adding("a"), last])
+    wire.settle()
+    assert not is_idle(wire)
+    wire.connection.execute("ROLLBACK")
+    assert count(wire) == 0
+    wire.settle()
+    assert is_idle(wire)
+
+
+def test_push_that_nobody_follows_keeps_its_locks_no_longer_than_an_idle_transaction(
+    store: ProbedPostgres, wire: Wire
+) -> None:
+    other = store.clone()
+    wire.exchange([adding("a"), ("SET idle_in_transaction_session_timeout = 100", None)])
+    wire.push([BEGIN, ("SELECT key FROM meta WHERE key = 'wire a' FOR UPDATE", None)])
+    # The server has run it, and told so.
+    assert select.select([wire.connection.fileno()], [], [], 10.0)[0]
+    # Waits for the lock, and fails after ten seconds.
+    other.connection.execute("DELETE FROM meta WHERE key = 'wire a'")
+    with pytest.raises(psycopg.OperationalError):
+        wire.exchange([COMMIT])
+    assert wire.connection.closed
+    other.close()
+
+
+# -- in a verb --------------------------------------------------------------------------------------------------------
+
+
+def test_claim_pushes_its_lease_once(store: ProbedPostgres, pushes: list[list[str]]) -> None:
+    for number in range(6):
+        add(store, f"T{number}")
+    join(store, "A1")
+    ok(claims.claim_next(store, agent_id="A1"))
+    assert [["INSERT INTO leases" in text for text in texts].count(True) for texts in pushes] == [1]
+    ok(claims.offer(store, agent_id="A2", max_tasks=3))
+    assert len(pushes) == 2
+    assert ok(receipts.verify(store)).faults == ()
+
+
+def six_ask_for_six(store: ProbedPostgres) -> None:
+    """As many tasks as agents, who have asked before, so that what they will ask is read for them."""
+    add(store, "FIRST", assigned_to="nobody here")
+    for number in range(6):
+        join(store, f"A{number}")
+        refused(claims.claim_next(store, agent_id=f"A{number}"), "nothing_ready")
+    for number in range(6):
+        add(store, f"T{number}")
+
+
+def test_batch_pushes_what_its_first_verbs_wrote_while_the_others_are_run(
+    store: ProbedPostgres, pushes: list[list[str]]
+) -> None:
+    six_ask_for_six(store)
+    outcomes = store.run_many([partial(claiming, agent_id=f"A{number}") for number in range(6)], 30.0)
+    assert [ok(outcome.answer).task.task_id for outcome in outcomes] == [f"T{number}" for number in range(6)]
+    assert len(pushes) >= 2
+    assert not any("COMMIT" in texts for texts in pushes)
+    assert ok(receipts.verify(store)).receipts == 6
+    assert ok(receipts.verify(store)).faults == ()
+
+
+def test_batch_of_which_one_verb_fails_after_a_push_leaves_nothing(
+    store: ProbedPostgres, pushes: list[list[str]]
+) -> None:
+    six_ask_for_six(store)
+    pid = store._connected().info.backend_pid
+
+    def fails(tx: Transaction) -> None:
+        tx.one("meta", key="none")
+        raise ValueError
+
+    with pytest.raises(BatchLost):
+        store.run_many([*(partial(claiming, agent_id=f"A{number}") for number in range(5)), fails], 30.0)
+    assert any("INSERT INTO leases" in text for texts in pushes for text in texts)
+    assert store._connected().info.backend_pid == pid
+    assert ok(receipts.verify(store)).receipts == 0
+    assert ok(claims.claim_next(store, agent_id="A5")).task.task_id == "T0"
+
+
+def test_batch_whose_push_the_server_refuses_leaves_nothing(
+    store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    six_ask_for_six(store)
+    bodies = [partial(claiming, agent_id=f"A{number}") for number in range(6)]
+    failing_once(CONTENTION, monkeypatch)
+    with pytest.raises(BatchLost):
+        store.run_many(bodies, 30.0)
+    assert ok(receipts.verify(store)).receipts == 0
+    assert len(store.run_many(bodies, 30.0)) == 6
+    assert ok(receipts.verify(store)).receipts == 6
+
+
+def test_attempt_that_is_refused_after_a_lease_is_not_pushed(store: ProbedPostgres, pushes: list[list[str]]) -> None:
+    add(store, "T1")
+    join(store, "A1")
+
+    def body(tx: Transaction) -> Any:
+        def step() -> Refused:
+            ok(claiming(tx))
+            return refuse("nothing_ready", "as if")
+
+        tx.one("meta", key="none")
+        return tx.attempt(step)
+
+    assert isinstance(store.run(body), Refused)
+    assert pushes == []
+    assert ok(claims.leases_of(store, agent_id="A1")) == ()
+    ok(claims.claim_next(store, agent_id="A1"))
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_verb_that_fails_after_its_push_leaves_nothing_and_the_connection_is_kept(
+    store: ProbedPostgres, pushes: list[list[str]], error: type[BaseException]
+) -> None:
+    add(store, "T1")
+    join(store, "A1")
+    pid = store._connected().info.backend_pid
+
+    def body(tx: Transaction) -> None:
+        ok(claiming(tx))
+        raise error
+
+    with pytest.raises(error):
+        store.run(body)
+    assert len(pushes) == 1
+    assert store._connected().info.backend_pid == pid
+    assert ok(claims.leases_of(store, agent_id="A1")) == ()
+    assert ok(claims.claim_next(store, agent_id="A1")).task.task_id == "T1"
+
+
+def failing_once(text: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let the first push end in an error of the server."""
+    pushed: list[int] = []
+    push: Callable[..., None] = Wire.push
+
+    def failing(self: Wire, statements: Any) -> None:
+        pushed.append(len(statements))
+        push(self, [*statements, (text, None)] if len(pushed) == 1 else statements)
+
+    monkeypatch.setattr(Wire, "push", failing)
+    return pushed
+
+
+def test_verb_whose_push_was_undone_by_others_is_run_again(
+    store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(store, "T1")
+    add(store, "T2")
+    pushed = failing_once(CONTENTION, monkeypatch)
+    given = ok(claims.claim_next(store, agent_id="A1"))
+    assert len(pushed) == 2
+    assert [lease.lease_id for lease in ok(claims.leases_of(store, agent_id="A1"))] == [given.lease.lease_id]
+    assert ok(receipts.verify(store)).receipts == 1
+
+
+def test_verb_whose_push_failed_and_that_fails_itself_leaves_nothing(
+    store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(store, "T1")
+    join(store, "A1")
+    failing_once("SELECT nothing", monkeypatch)
+
+    def body(tx: Transaction) -> None:
+        claiming(tx)
+        raise ValueError
+
+    pid = store._connected().info.backend_pid
+    with pytest.raises(ValueError):  # noqa: PT011 - it says nothing
+        store.run(body)
+    assert store._connected().info.backend_pid == pid
+    assert ok(claims.leases_of(store, agent_id="A1")) == ()
+    ok(claims.claim_next(store, agent_id="A1"))
+
+
+def test_connection_lost_after_a_push_runs_the_verb_again(store: ProbedPostgres, pushes: list[list[str]]) -> None:
+    add(store, "T1")
+    add(store, "T2")
+    other, tries = store.clone(), []
+
+    def body(tx: Transaction) -> Any:
+        tries.append(1)
+        pid = store._connected().info.backend_pid
+        given = ok(claiming(tx))
+        if len(tries) == 1:
+            other.connection.execute(f"SELECT pg_terminate_backend({pid})")
+        return given
+
+    given = store.run(body)
+    assert len(tries) == len(pushes) == 2
+    assert [lease.lease_id for lease in ok(claims.leases_of(other, agent_id="A1"))] == [given.lease.lease_id]
+    assert len(ok(observe.list_tasks(other))) == 2
+    other.close()
+
+
+def test_statement_that_the_server_refuses_is_a_fault_after_a_push_too(
+    store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(store, "T1")
+    join(store, "A1")
+    failing_once("DO $$ BEGIN RAISE EXCEPTION 'as if' USING ERRCODE = '53100'; END $$", monkeypatch)
+    answer = claims.claim_next(store, agent_id="A1")
+    assert isinstance(answer, Refused)
+    assert answer.code == "store_full"
+    assert ok(claims.leases_of(store, agent_id="A1")) == ()

@@ -2,9 +2,11 @@
 
 A writer takes what waits in the queue, at most BATCH_MAX verbs, and runs them one after the other in one transaction
 (PostgresStore.run_many): they cost two round trips and one fsync, and the interpreter is not fought for by a thread per
-verb. A verb that is alone in the queue runs at once, alone in its transaction. There is more than one writer, so that
-one runs Python while others wait for the server; what waits is shared among those that are idle. Nothing is answered
-before its commit.
+verb. A verb that is alone in the queue runs at once, alone in its transaction. Nothing is answered before its commit.
+
+One writer is enough while few verbs wait: two batches beside each other cost more than one of both. Another joins in
+where JOIN_AT or more are left when it has taken its batch, or where it has been at a batch for HELD_UP_S, because a
+lock is not free or the database is far away.
 
 A batch is optimistic. Its verbs lock their tasks in whatever order they came, so that two batches, of this node or of
 two, can each hold what the other wants, and a verb may want a row that somebody keeps for long. Therefore a batch waits
@@ -30,6 +32,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,6 +58,9 @@ READERS = 2
 BATCH_MAX = 16
 HOLD_S = 0.02
 LOCK_WAIT_MS = 50
+# When another writer joins in: so many verbs are left over, or the one at work has been at it for so long.
+JOIN_AT = 8
+HELD_UP_S = 0.005
 # Commits that come closer together than this are told of by one notice.
 NOTICE_EVERY_S = 0.01
 # How often a node without a listener looks.
@@ -62,6 +68,49 @@ LOOK_EVERY_S = 0.1
 SESSION_KEPT_MS = 86_400_000
 
 log = logging.getLogger("tenure.runner")
+
+
+class Turns:
+    """Whose turn it is to take what waits: one writer's, who keeps it while at work, unless that lasts too long."""
+
+    def __init__(self, waiting: Callable[[], int]) -> None:
+        self._waiting = waiting
+        self._changed = threading.Condition()
+        # The thread whose turn it is, and since when it has been at work; it may be waiting for some.
+        self._leader: int | None = None
+        self._since: float | None = None
+        # Somebody looks up from time to time whether the leader is held up.
+        self._watched = False
+
+    def wait(self) -> None:
+        """Until it is the caller's turn, or the leader is held up while verbs wait: then it is the caller's."""
+        with self._changed:
+            while self._leader is not None:
+                if self._since is None or self._watched:
+                    self._changed.wait()
+                    continue
+                left_s = self._since + HELD_UP_S - time.monotonic()
+                if left_s <= 0 and self._waiting():
+                    break
+                self._watched = True
+                self._changed.wait(left_s if left_s > 0 else HELD_UP_S)
+                self._watched = False
+            self._leader, self._since = threading.get_ident(), None
+
+    def begin(self) -> None:
+        """The leader has taken what there was, and goes to work."""
+        with self._changed:
+            if self._leader == threading.get_ident():
+                self._since = time.monotonic()
+                if not self._watched:
+                    self._changed.notify()
+
+    def give_up(self) -> None:
+        """The leader is done, or leaves enough for another."""
+        with self._changed:
+            if self._leader == threading.get_ident():
+                self._leader = self._since = None
+                self._changed.notify()
 
 
 class PostgresRunner:
@@ -99,8 +148,7 @@ class PostgresRunner:
         self.written = 0
         # Commits; each holds many verbs.
         self.batches = 0
-        # Writers that are not in the middle of a batch.
-        self._idle = writers
+        self._turns = Turns(self._writes.qsize)
         store.lift_numbers()
         _forget_sessions(store)
         self._writers = [self._thread(self._write_on, name=f"writer-{n}") for n in range(writers)]
@@ -187,8 +235,7 @@ class PostgresRunner:
                 # Whatever it was, every caller gets an answer and the writer goes on.
                 log.exception("a batch failed")
                 outcomes = [Outcome(error=error, at_ms=self._store.answered_at_ms)] * len(jobs)
-            with self._counting:
-                self._idle += 1
+            self._turns.give_up()
             done, jobs = jobs[: len(outcomes)], jobs[len(outcomes) :]
             for job, outcome in zip(done, outcomes, strict=True):
                 job.outcome = outcome
@@ -198,27 +245,28 @@ class PostgresRunner:
             own.close()
 
     def _take(self, jobs: list[Job], most: int) -> bool:
-        """Add what waits to what was left over, and wait for the first if nothing was. True at the end.
-
-        What waits is shared with the writers that are idle: two batches beside each other are done sooner than one of
-        twice the size, because one computes while the other's statements are run.
-        """
-        if not jobs:
+        """Take what waits, and wait for the first. What an earlier batch left over comes before. True at the end."""
+        if jobs:
+            return False
+        self._turns.wait()
+        try:
             first = self._writes.get()
             if first is None:
+                self._turns.give_up()
                 return True
             jobs.append(first)
-        with self._counting:
-            share = -(-(self._writes.qsize() + len(jobs)) // self._idle)
-            self._idle -= 1
-        try:
-            while len(jobs) < min(most, share):
+            while len(jobs) < most:
                 job = self._writes.get_nowait()
                 if job is None:
+                    self._turns.give_up()
                     return True
                 jobs.append(job)
         except queue.Empty:
             pass
+        if self._writes.qsize() >= JOIN_AT:
+            self._turns.give_up()
+        else:
+            self._turns.begin()
         return False
 
     def _finished(self, jobs: list[Job]) -> None:

@@ -121,9 +121,12 @@ class SharedMemory(Memory):
 class Batch:
     """What the verbs of one transaction leave to each other."""
 
-    __slots__ = ("left", "memory", "written", "wrote")
+    __slots__ = ("eager", "left", "memory", "written", "wrote")
 
-    def __init__(self, begin: str) -> None:
+    def __init__(self, begin: str, *, eager: bool = False) -> None:
+        # Whether the server may begin with the first lease while the rest is computed. That makes a verb quicker and
+        # costs time of the interpreter: it is for who has the transaction to itself, and done once.
+        self.eager = eager
         # Statements that were not sent yet.
         self.left: list[Statement] = [(begin, None)]
         self.memory = SharedMemory()
@@ -355,6 +358,8 @@ class PostgresTransaction(Transaction):
             return 0
         self._note(query, values)
         if query in PAIRS and self._paired(query, values):
+            if self._batch.eager and query == "set_timer":
+                self._push()
             return 1
         if query in DEFERRED or query in EXPECTING_ONE:
             self._pending.append((self._queries[query], values))
@@ -378,6 +383,14 @@ class PostgresTransaction(Transaction):
             return False
         self._pending[-1] = (self._queries[together], written)
         return True
+
+    def _push(self) -> None:
+        """Let the server begin with what waits, unless an attempt is in it: one that is refused was never sent."""
+        if any(text.startswith("SAVEPOINT") for text, _ in self._pending):
+            return
+        pushed, self._pending, self._batch.left = [*self._batch.left, *self._pending], [], []
+        self._batch.eager = False
+        self._wire.push(pushed)
 
     def put(self, query: str, record: Record) -> int:
         return self._write(query, record.as_dict())

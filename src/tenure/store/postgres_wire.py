@@ -7,12 +7,18 @@ own adapters.
 
 The first error ends the round trip: the server passes over what follows, and the error is raised when it has said so.
 
+What is pushed is sent without waiting: the server runs it while Python goes on, and its answers are read with those of
+the next round trip. It ends in a sync of its own. So the server is idle in its transaction when it has run it, and does
+not keep the locks of a node that was cut off for longer than it may; and after an error in it the server does not pass
+over what follows: ROLLBACK is carried out, and anything else, COMMIT too, can only undo the transaction.
+
 Under load other threads wait for the interpreter, and psycopg lets go of it in `send_query_prepared` and in `is_busy`,
 each time at the cost of waking one of them in vain; `is_busy` is therefore not asked where the answer is known.
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 import select
@@ -138,17 +144,45 @@ class Wire:
         self._named = 0
         self._waiting = select.poll()
         self._waiting.register(self._pgconn.socket, select.POLLIN)
+        # The results to come of what was pushed and not read yet, and in how many parts it was.
+        self._pushed: list[_Expected] = []
+        self._pushes = 0
+
+    def push(self, statements: Sequence[Statement]) -> None:
+        """Send statements ahead of an exchange, which reads their answers, raises their first error and drops the rest.
+
+        Until then nothing else may be asked of the connection.
+        """
+        pgconn = self._pgconn
+        if not self._pushes:
+            pgconn.enter_pipeline_mode()
+        try:
+            for text, values in statements:
+                self._queue(text, values, self._pushed)
+            pgconn.pipeline_sync()
+        except BaseException:
+            self.connection.close()
+            raise
+        self._pushes += 1
+
+    def settle(self) -> None:
+        """Read the answers to what was pushed, if an exchange has not, whatever they are."""
+        if self._pushes:
+            with contextlib.suppress(psycopg.Error):
+                self.exchange(())
 
     def exchange(self, statements: Sequence[Statement]) -> list[Answer]:
         """Send statements in one flush and give the answer to each. Raises the first error."""
         pgconn = self._pgconn
-        expected: list[_Expected] = []
-        pgconn.enter_pipeline_mode()
+        expected, pushes = self._pushed, self._pushes
+        self._pushed, self._pushes = [], 0
+        if not pushes:
+            pgconn.enter_pipeline_mode()
         try:
             for text, values in statements:
                 self._queue(text, values, expected)
             pgconn.pipeline_sync()
-            results, failed = self._results()
+            results, failed = self._results(pushes + 1)
             pgconn.exit_pipeline_mode()
         except BaseException:
             # Half a conversation: nobody can tell any more which answer belongs to what.
@@ -163,7 +197,7 @@ class Wire:
                 known.prepared[types] = name
         if failed is not None:
             raise psycopg.errors.error_from_result(failed, encoding=self._transformer.encoding)
-        return answers
+        return answers[len(answers) - len(statements) :] if pushes else answers
 
     def _queue(self, text: str, values: Mapping[str, Any] | None, expected: list[_Expected]) -> None:
         """Queue one statement, and add what the server will tell of: its preparation, where it is new, and itself."""
@@ -190,8 +224,8 @@ class Wire:
             expected.append((known, types, name))
         expected.append(known)
 
-    def _results(self) -> tuple[list[PGresult], PGresult | None]:
-        """Send what is queued, and read up to the end of it: all results, and the first that tells of an error.
+    def _results(self, syncs: int) -> tuple[list[PGresult], PGresult | None]:
+        """Send what is queued, and read up to so many syncs: all results, and the first that tells of an error.
 
         The server may answer before it has heard all.
         """
@@ -218,7 +252,10 @@ class Wire:
                     continue
                 status = result.status
                 if status == _SYNC:
-                    return results, failed
+                    syncs -= 1
+                    if not syncs:
+                        return results, failed
+                    continue
                 results.append(result)
                 if status in _FAILED:
                     failed = failed or result
