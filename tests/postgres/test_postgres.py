@@ -12,9 +12,9 @@ import pytest
 
 from tenure import app
 from tenure.core.errors import Refused
-from tenure.engine import claims, endings, observe, receipts, tasks
+from tenure.engine import agents, claims, endings, observe, receipts, tasks
 from tenure.store import postgres_schema, postgres_transaction
-from tenure.store.postgres import PostgresStore
+from tenure.store.postgres import MARK, PostgresStore
 from tenure.store.postgres_wire import Answer, Wire
 from tenure.store.store import StoreFault
 from tests.postgres.proxy import Proxy
@@ -94,6 +94,46 @@ def test_commit_of_a_lost_connection_that_the_server_is_still_at_never_takes_pla
         other.execute("SELECT pg_advisory_lock(77)")
     assert [lease.lease_id for lease in ok(claims.leases_of(store, agent_id="A1"))] == [given.lease.lease_id]
     assert ok(receipts.verify(store)).receipts == 1
+
+
+def test_write_that_gives_rows_is_marked_too(store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a lost connection the mark alone tells whether it took place."""
+    sent: list[str] = []
+    send = postgres_transaction._send
+
+    def noted(wire: Wire, statements: list[Any]) -> list[Answer]:
+        sent.extend(text for text, _ in statements)
+        return send(wire, statements)
+
+    monkeypatch.setattr(postgres_transaction, "_send", noted)
+    store.run(lambda tx: tx.one("board_card_gone", key=1))
+    assert MARK in sent
+    sent.clear()
+    store.run(lambda tx: tx.one("meta", key="none"))
+    assert MARK not in sent
+
+
+def test_commit_refused_by_a_session_that_is_not_ours_is_run_again(store: ProbedPostgres) -> None:
+    """As behind a pooler: the connection stands, but what was prepared in it is gone."""
+    store.run(lambda tx: tx.do("set_meta", key="a", value="1"))
+    tries: list[int] = []
+
+    def set_it(tx: Any) -> None:
+        tx.one("meta", key="a")
+        tx.do("set_meta", key="a", value="2")
+        tries.append(1)
+        if len(tries) == 1:
+            tx._pending.append(("DEALLOCATE ALL", None))
+
+    store.run(set_it)
+    assert len(tries) == 2
+
+
+def test_agent_that_moves_to_another_machine_is_known_there(store: ProbedPostgres) -> None:
+    for worktree, host in (("/a", "h1"), ("/b", "h2")):
+        ok(agents.register(store, agent_id="A1", worktree=worktree, host=host))
+    rows = store.connection.execute("SELECT worktree, host FROM agents WHERE agent_id = 'A1'").fetchall()
+    assert rows == [("/b", "h2")]
 
 
 def test_commit_that_never_arrived_is_run_again(store: ProbedPostgres, proxy: Proxy, far: PostgresStore) -> None:

@@ -157,6 +157,40 @@ def test_second_slot_of_a_task_is_the_next_claimants(store: ProbedPostgres) -> N
     assert [ok(answer).task.task_id for answer in given] == ["PAIR", "PAIR"]
 
 
+def test_claim_of_one_that_is_not_shown_what_others_are_passes_over_nothing(store: ProbedPostgres) -> None:
+    fleet(store, 2)
+    add(store, "PAIR", slots=2, priority="critical")
+    add(store, "X")
+    ok(claims.offer(store, agent_id="A1"))
+    given = answers(store, *(body(claims.claim_next, agent_id=name) for name in ("A0", "A1")))
+    assert [ok(answer).task.task_id for answer in given] == ["PAIR", "X"]
+
+
+def test_claim_gets_what_the_one_before_it_was_not_shown(store: ProbedPostgres) -> None:
+    fleet(store, 2)
+    for name in ("M1", "M2"):
+        add(store, name, slots=2, priority="critical")
+        ok(claims.claim_next(store, agent_id="A0"))
+    for name in ("X", "Y"):
+        add(store, name)
+    given = answers(store, *(body(claims.claim_next, agent_id=name) for name in ("A0", "A1")))
+    assert [ok(answer).task.task_id for answer in given] == ["X", "M1"]
+
+
+def test_task_whose_holder_gave_a_sign_of_life_is_not_taken_for_that(store: ProbedPostgres) -> None:
+    fleet(store, 3)
+    add(store, "PAIR", slots=2)
+    ok(claims.offer(store, agent_id="A2"))
+    given = answers(
+        store,
+        body(touch.touch, agent_id="A2"),
+        body(claims.claim_next, agent_id="A0", ttl_s=60, profile="agent"),
+        body(claims.claim_next, agent_id="A1"),
+    )
+    refused(given[1], "invalid_argument")
+    assert ok(given[2]).task.task_id == "PAIR"
+
+
 def test_lease_that_was_ended_before_is_seen_as_ended(store: ProbedPostgres) -> None:
     fleet(store, 1)
     add(store, "T0")
@@ -272,7 +306,6 @@ class Fleet:
             lambda: (endings.release, {"lease_id": lease_id}),
             lambda: (liveness.renew, {"lease_id": lease_id}),
             lambda: (liveness.report, {"lease_id": lease_id, "progress": dice.randrange(100)}),
-            lambda: (touch.touch, {"agent_id": agent_id}),
             lambda: (receipts.submit_receipt, {"body": {"phase": "accepted", "lease_id": lease_id}}),
             lambda: (receipts.submit_receipt, {"body": self._success(lease_id)}),
             lambda: (tasks.edit_task, {"task_id": task_id, "priority": dice.choice(["critical", "low"])}),
@@ -293,7 +326,7 @@ class Fleet:
             self._tasks.append(fields["task_id"])
         for name, values, often in (
             ("requires", (["gpu"], ["gpu", "rust"]), 0.2),
-            ("slots", (2, 3), 0.15),
+            ("slots", (2, 3), 0.3),
             ("assigned_to", ("A0", "A1", "outsider"), 0.1),
             ("after", (["T1"], ["T2", "T3"]), 0.1),
         ):

@@ -67,7 +67,7 @@ MARK = (
 GIVE_UP = (
     f"INSERT INTO sessions (session_id, tag, at_ms) VALUES (%(session_id)s, -1, ({NOW}))"
     " ON CONFLICT (session_id) DO UPDATE SET"
-    " tag = CASE WHEN sessions.tag = %(tag)s THEN sessions.tag ELSE -1 END RETURNING tag"
+    " tag = CASE WHEN sessions.tag = %(tag)s THEN sessions.tag ELSE -1 END, at_ms = excluded.at_ms RETURNING tag"
 )
 
 
@@ -298,7 +298,11 @@ class PostgresStore(Store):
         try:
             transaction.finish((MARK, mark), *notice, ("COMMIT", None))
         except psycopg.Error as error:
-            if not is_lost(error, connection) or not self._ascertained(session_id, tag):
+            if not is_lost(error, connection):
+                raise
+            # Where the connection itself still stands, it is not one to ask.
+            self._drop()
+            if not self._ascertained(session_id, tag):
                 raise
 
     def _ascertained(self, session_id: str, tag: int) -> bool:

@@ -12,7 +12,8 @@ those of verbs that are run one after the other; the locks that a void reading t
 
 Claims are the case that needs more. Two of them that ask for the best task before either has taken it would be given
 the same one. So each passes over as many ready tasks as claims of the same kind come before it, and its reading is void
-unless each of those took the task that was read for it, or if something better came up since.
+unless each of those took the task that was read for it, or if something better came up since. (No claim is made inside
+of `Transaction.attempt`: what that undoes would still count as taken.)
 """
 
 from __future__ import annotations
@@ -50,7 +51,6 @@ CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
     "add_event": (),
     "remember": (),
     "add_requirement_set": (),
-    "note_request": (),
     "mark_read": (),
     "count": (),
     "add_lease": (("task", "task_key"),),
@@ -83,10 +83,12 @@ class Asked(BaseException):
 class Written:
     """What the verbs of a batch have written so far."""
 
-    __slots__ = ("best_ms", "rows", "unknown")
+    __slots__ = ("best_ms", "rows", "taken", "unknown")
 
     def __init__(self) -> None:
         self.rows: set[tuple[str, Any]] = set()
+        # The tasks of which somebody was given a lease.
+        self.taken: set[int] = set()
         # Something whose reach is not known here.
         self.unknown = False
         # The rank of the best task that may have become ready.
@@ -99,6 +101,8 @@ class Written:
             return
         for kind, name in changed:
             self.rows.add((kind, values[name]))
+        if query == "add_lease":
+            self.taken.add(values["task_key"])
         if query in OF_TASKS and (values["open_slots"] or values["status"] == "todo"):
             # Work that is kept for an agent is its best, whatever the rank.
             self.best_ms = min(self.best_ms, 0 if values["owner"] == "agent" else values["rank_ms"])
@@ -134,13 +138,23 @@ class Reading:
             return False
         if self.before is None:
             return True
-        better = written.best_ms < NEVER_MS if self.best is None else written.best_ms <= self.best["rank_ms"]
-        return not better and all(other.was_taken(written) for other in self.before)
+        best = self.best
+        if written.best_ms < NEVER_MS if best is None else written.best_ms <= best["rank_ms"]:
+            return False
+        # Those that were passed over must be what the claims before this one took. An agent that has a slot of a task
+        # is not shown the others, so that the lists of two claims differ where a task has more than one.
+        taken = {(row["rank_ms"], row["key"]) for other in self.before if (row := other.taken(written)) is not None}
+        if len(taken) < len(self.before):
+            return False
+        is_kept = best is not None and (best["status"], best["owner"]) == ("todo", "agent")
+        return best is None or is_kept or max(taken, default=(0, 0)) < (best["rank_ms"], best["key"])
 
-    def was_taken(self, written: Written) -> bool:
-        """Whether a claim took the task that was read for it, and that was one for anyone. If there was none for it,
-        there is none for those after it."""
-        return self.best is None or (self.best["assigned_to"] is None and ("task", self.best["key"]) in written.rows)
+    def taken(self, written: Written) -> Row | None:
+        """The task that was read for this claim, if it took it, and anyone could have: it has one slot."""
+        best = self.best
+        if best is None or best["slots"] > 1 or best["assigned_to"] is not None:
+            return None
+        return best if best["key"] in written.taken else None
 
     def keep(self, key: Key, values: Mapping[str, Any] | None, answer: Answer) -> None:
         """Keep an answer, and which row it tells of."""

@@ -451,8 +451,10 @@ class PostgresTransaction(Transaction):
         pending = [statement for statement in self._pending if statement not in held_back]
         pending, self._pending = [*self._batch.left, *pending, (text, values), *announced.values()], held_back
         self._batch.left = []
-        if self._batch.written is not None and not text.startswith(READS):
-            self._batch.written.unknown = True
+        if not text.startswith(READS):
+            self._batch.wrote = True
+            if self._batch.written is not None:
+                self._batch.written.unknown = True
         timed = self._now_ms is None and self._clock is None and text != NOW
         if timed:
             pending.append((NOW, None))
@@ -502,7 +504,7 @@ class PostgresTransaction(Transaction):
         return savepoints if all(text.startswith(READS) for text in others) else []
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1_000)
 def _only_set(sets: str) -> str | None:
     """The one capability set of a JSON list, or None where there are more or none."""
     found = json.loads(sets)

@@ -171,7 +171,8 @@ INSERT INTO agents ({agent_names}) VALUES ({agent_values})
 ON CONFLICT (agent_id) DO UPDATE SET
     name = excluded.name, role = excluded.role, skills = excluded.skills, project_id = excluded.project_id,
     profile = excluded.profile, incarnation = greatest(agents.incarnation, excluded.incarnation),
-    state = excluded.state, worktree = excluded.worktree, branch = excluded.branch, seen_at_ms = excluded.seen_at_ms
+    state = excluded.state, worktree = excluded.worktree, host = excluded.host, branch = excluded.branch,
+    seen_at_ms = excluded.seen_at_ms
 
 -- == what is read on from a cursor: only what is older than every open transaction ==
 
@@ -274,7 +275,7 @@ WHERE l.task_key = :task_key AND l.state IN ('offered', 'active') ORDER BY l.slo
 
 -- name: unended_of_agent
 SELECT {lease_alone} FROM leases l
-WHERE l.agent_id = :agent_id AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms
+WHERE l.agent_id = :agent_id AND l.state IN ('offered', 'active') ORDER BY l.granted_at_ms, l.lease_id
 
 -- == a lease that is asked for by its id, and what travels with it ==
 
