@@ -14,7 +14,7 @@ import pytest
 from tenure.core.errors import Refused
 from tenure.engine import claims, endings, liveness, observe, projects, receipts, tasks
 from tenure.engine.verb import Verb
-from tenure.store import postgres, postgres_runner, postgres_transaction
+from tenure.store import postgres, postgres_runner
 from tenure.store.postgres import PostgresStore
 from tenure.store.postgres_runner import BATCH_MAX, JOIN_AT, PostgresRunner
 from tenure.store.sqlite import BatchLost
@@ -71,19 +71,12 @@ def together(runner: PostgresRunner, *bodies: Callable[[Transaction], Any]) -> l
 # -- what a batch costs -----------------------------------------------------------------------------------------------
 
 
-def test_batch_of_verbs_reads_once_and_writes_once(store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_of_verbs_reads_once_and_writes_once(store: ProbedPostgres, trips: list[list[str]]) -> None:
     for number in range(4):
         add(store, f"T{number}")
         join(store, f"A{number}")
     held = [ok(claims.claim_next(store, agent_id=f"A{number}")).lease.lease_id for number in range(4)]
-    trips: list[list[str]] = []
-    send = postgres_transaction._send
-
-    def counted(wire: Any, statements: Any) -> Any:
-        trips.append([text for text, _ in statements])
-        return send(wire, statements)
-
-    monkeypatch.setattr(postgres_transaction, "_send", counted)
+    trips.clear()
     store.run_many([body(endings.complete, lease_id=lease_id) for lease_id in held], HOLD_S)
     assert len(trips) == 2, trips
     assert sum(texts.count("COMMIT") for texts in trips) == 1

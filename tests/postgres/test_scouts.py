@@ -32,20 +32,6 @@ def body(verb: Verb[..., Any], **arguments: Any) -> Callable[[Transaction], Any]
     return partial(verb.body, **checked)
 
 
-@pytest.fixture
-def trips(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The statements of every round trip."""
-    made: list[list[str]] = []
-    send = postgres_transaction._send
-
-    def counted(wire: Any, statements: Any) -> Any:
-        made.append([text for text, _ in statements])
-        return send(wire, statements)
-
-    monkeypatch.setattr(postgres_transaction, "_send", counted)
-    return made
-
-
 def fleet(store: PostgresStore, count: int) -> list[str]:
     """Agents that have asked for work before, when tasks were known, so that what they will ask for is foreseen."""
     add(store, "FIRST", assigned_to="nobody here")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from psycopg import errors
 
 from tenure.store import queries, translate
+from tenure.store.postgres_scout import best_after
 from tenure.store.postgres_transaction import EXPECTING_ONE, PAIRS, expecting_one, with_timer
 from tenure.store.store import fault
 
@@ -56,8 +57,7 @@ LOCKING = {
 @functools.cache
 def reading() -> dict[str, str]:
     """Every query as a look asks it."""
-    loaded = queries.load("queries.sql", os.path.join("postgres", "queries.sql"))
-    found = {name: translate.query(text) for name, text in loaded.items()}
+    found = _translated()
     for name in ("best", "best_of_one", "best_after", "ready", "ready_of_kind", "due_timers"):
         # A look takes no locks.
         found[name] = re.sub(r"\s+FOR NO KEY UPDATE( OF t)?( SKIP LOCKED)?", "", found[name])
@@ -67,8 +67,7 @@ def reading() -> dict[str, str]:
 @functools.cache
 def deciding() -> dict[str, str]:
     """Every query as a write transaction asks it."""
-    loaded = queries.load("queries.sql", os.path.join("postgres", "queries.sql"))
-    found = {name: translate.query(text) for name, text in loaded.items()}
+    found = _translated()
     for name, lock in LOCKING.items():
         found[name] += lock
     for name in EXPECTING_ONE:
@@ -77,6 +76,13 @@ def deciding() -> dict[str, str]:
     for write, (first, together) in PAIRS.items():
         # A new lease has no timer yet.
         found[together] = with_timer(found[first], found[write].partition("ON CONFLICT")[0])
+    return found
+
+
+def _translated() -> dict[str, str]:
+    loaded = queries.load("queries.sql", os.path.join("postgres", "queries.sql"))
+    found = {name: translate.query(text) for name, text in loaded.items()}
+    found["best_of_one"] = best_after(found["best_after"], 0)
     return found
 
 

@@ -75,19 +75,9 @@ WHERE t.key = (SELECT b.key FROM (
     {ready_of_sets}) b LIMIT 1)
 FOR NO KEY UPDATE OF t
 
--- The same for a claimant that fits one set, as most do: no loop over the sets.
--- name: best_of_one
-SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
-WHERE t.key = (SELECT b.key FROM (
-    SELECT kept.key FROM (
-        {kept_of_one}) kept
-    UNION ALL
-    SELECT ready.key FROM (
-        {ready_of_one} LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) ready) b LIMIT 1)
-FOR NO KEY UPDATE OF t
-
--- The same, past the first so many that are ready. Those are locked as well. The number is written into the text
--- (postgres_scout.py, best_after).
+-- The same for a claimant that fits one set, as most do: no loop over the sets. It is past the first so many that are
+-- ready, which are locked as well. Their number is written into the text, and is 0 in `best_of_one` (postgres_scout.py,
+-- best_after).
 -- name: best_after
 SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM tasks t
 WHERE t.key = (SELECT b.key FROM (
