@@ -8,6 +8,7 @@ accepted, and an event is left. A second runner finds an ended lease and does no
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 
 from tenure.core import handoff as handoffs
 from tenure.core import inputs
@@ -77,7 +78,8 @@ def advance_timers(tx: Transaction, limit: int) -> Advanced:
     due = tx.all("due_timers", now_ms=tx.now_ms, limit=limit)
     # What fires is set anew or dropped: the nearest timer has to be asked for again.
     tx.memory.forget("timers")
-    for timer in due:
+    # Those of one instant in the order of their names: no database promises one, and a story told twice has to be one.
+    for timer in sorted(due, key=itemgetter("wake_at_ms", "kind", "ref")):
         kind, ref = timer["kind"], timer["ref"]
         done, error = tx.alone(partial(_fire, tx, kind, ref))
         if error is not None:

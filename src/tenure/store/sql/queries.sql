@@ -690,7 +690,7 @@ ON CONFLICT (kind, ref) DO UPDATE SET wake_at_ms = excluded.wake_at_ms
 DELETE FROM timers WHERE kind = :kind AND ref = :ref
 
 -- name: due_timers
-SELECT kind, ref FROM timers WHERE wake_at_ms <= :now_ms ORDER BY wake_at_ms LIMIT :limit
+SELECT kind, ref, wake_at_ms FROM timers WHERE wake_at_ms <= :now_ms ORDER BY wake_at_ms LIMIT :limit
 
 -- name: next_wake
 SELECT wake_at_ms FROM timers ORDER BY wake_at_ms LIMIT 1

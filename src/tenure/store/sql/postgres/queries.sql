@@ -124,7 +124,7 @@ ORDER BY t.rank_ms, t.key LIMIT :limit
 
 -- Whoever fires a timer holds its task, and passes over those that others are at: each is fired by one.
 -- name: due_timers
-SELECT w.kind, w.ref FROM timers w LEFT JOIN leases l ON w.kind = 'lease' AND l.lease_id = w.ref
+SELECT w.kind, w.ref, w.wake_at_ms FROM timers w LEFT JOIN leases l ON w.kind = 'lease' AND l.lease_id = w.ref
 JOIN tasks t ON t.key = CASE w.kind WHEN 'task' THEN CAST(w.ref AS BIGINT) ELSE l.task_key END
 WHERE w.wake_at_ms <= :now_ms ORDER BY w.wake_at_ms LIMIT :limit FOR NO KEY UPDATE OF t SKIP LOCKED
 
