@@ -7,7 +7,8 @@ import select
 import socket
 import threading
 
-# The statement's text with its end, as it is sent when a connection first commits: BEGIN says COMMITTED too.
+# The statement's text with its end, as it is sent when a connection first commits, and told to be done: BEGIN says
+# COMMITTED too.
 COMMIT = b"COMMIT\0"
 
 
@@ -86,7 +87,8 @@ class Proxy:
                         return
                     if end is client and COMMIT in data and self.lose_answer:
                         self.lose_answer, swallow = False, True
-                    if end is server and swallow:
+                    # What was sent ahead of it may be answered first.
+                    if end is server and swallow and COMMIT in data:
                         self.lost += 1
                         return
                     (server if end is client else client).sendall(data)
