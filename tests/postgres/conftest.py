@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tenure.store import postgres_transaction
+from tenure.store.postgres_wire import Part, Wire
 from tests.postgres.support import ProbedPostgres, empty_url
 
 
@@ -21,13 +21,25 @@ def store() -> Iterator[ProbedPostgres]:
 
 @pytest.fixture
 def trips(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The texts of every round trip; cleared by the test where it begins to count."""
+    """The texts of every round trip, with those that were sent ahead of it; cleared by the test where it begins to
+    count. Whoever waits for what was on its way before the last wait makes none."""
     made: list[list[str]] = []
-    send = postgres_transaction._send
+    under_way: list[Part] = []
+    texts: list[str] = []
+    send, answers = Wire._send, Wire.answers
 
-    def counted(wire: Any, statements: Any) -> Any:
-        made.append([text for text, _ in statements])
-        return send(wire, statements)
+    def sent(wire: Wire, statements: Any) -> Part:
+        texts.extend(text for text, _ in statements)
+        under_way.append(send(wire, statements))
+        return under_way[-1]
 
-    monkeypatch.setattr(postgres_transaction, "_send", counted)
+    def waited(wire: Wire, part: Part) -> Any:
+        if part in under_way:
+            made.append(texts[:])
+            texts.clear()
+            under_way.clear()
+        return answers(wire, part)
+
+    monkeypatch.setattr(Wire, "_send", sent)
+    monkeypatch.setattr(Wire, "answers", waited)
     return made

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from tenure.store import postgres_schema, translate
+from tenure.store import postgres_batch, postgres_schema, translate
 from tenure.store.postgres import PostgresStore
 from tests.postgres.cluster import QUICK, Cluster
 
@@ -59,6 +59,7 @@ def empty_url() -> str:
     from tenure.engine import claims
 
     claims._LAST_WANTED.clear()
+    postgres_batch._GRANTED.clear()
     _cleaner().execute(_EMPTY.replace("VERSION", str(postgres_schema.SCHEMA_VERSION)).encode())
     return shared_url()
 

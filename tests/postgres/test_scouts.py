@@ -16,8 +16,9 @@ from tenure.clock import ManualClock
 from tenure.core.errors import Refused
 from tenure.engine import claims, dependencies, endings, liveness, notes, receipts, tasks, touch
 from tenure.engine.verb import Verb
-from tenure.store import postgres_scout, postgres_transaction
+from tenure.store import postgres_batch, postgres_schema
 from tenure.store.postgres import PostgresStore
+from tenure.store.postgres_batch import Batch
 from tenure.store.sqlite import SqliteStore
 from tenure.store.store import Transaction
 from tests.postgres.support import ProbedPostgres, empty_url
@@ -84,6 +85,40 @@ def test_verb_alone_in_its_batch_is_not_scouted(store: ProbedPostgres, trips: li
 
     store.run_many([once], HOLD_S)
     assert ran == [True]
+
+
+def test_holder_whose_lease_was_granted_here_is_read_for_with_the_settings_that_all_share(
+    store: ProbedPostgres, trips: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet(store, 2)
+    held = []
+    for number in range(2):
+        add(store, f"H{number}")
+        held.append(ok(claims.claim_next(store, agent_id=f"A{number}")).lease.lease_id)
+    of_lease = [postgres_schema.deciding()[name] for name in ("agent_of_lease", "settings_of_lease")]
+    settings = postgres_schema.deciding()["settings_of"]
+    trips.clear()
+    for answer in answers(store, *(body(liveness.renew, lease_id=lease_id) for lease_id in held)):
+        ok(answer)
+    assert not any(text in of_lease for texts in trips for text in texts)
+    assert sum(texts.count(settings) for texts in trips) == 1
+    # What another process has granted is asked for by way of the lease, at the same cost.
+    monkeypatch.setattr(postgres_batch, "_GRANTED", {})
+    trips.clear()
+    for answer in answers(store, *(body(endings.complete, lease_id=lease_id) for lease_id in held)):
+        ok(answer)
+    assert all(any(text in texts for texts in trips) for text in of_lease)
+    assert len(trips) == 2, trips
+
+
+def test_names_of_a_project_are_locked_once_for_a_batch(store: ProbedPostgres, trips: list[list[str]]) -> None:
+    lock = postgres_schema.deciding()["lock_names"]
+    add(store, "FIRST")
+    trips.clear()
+    for answer in answers(store, *(body(tasks.add_task, title="t") for _ in range(5))):
+        ok(answer)
+    assert sum(texts.count(lock) for texts in trips) == 1
+    assert len(trips) == 2, trips
 
 
 # -- what must be asked again -----------------------------------------------------------------------------------------
@@ -219,14 +254,35 @@ def test_task_that_waits_for_a_name_is_connected_when_that_is_added_after_it(sto
     refused(claims.claim_next(store, agent_id="A0"), "nothing_ready")
 
 
+@pytest.mark.parametrize("before", range(5))
+def test_claim_knows_a_capability_set_and_a_timer_that_came_up_after_it_was_read_for(
+    store: ProbedPostgres, before: int
+) -> None:
+    """Both are read once for a batch, with the first verb that asks, which may be in a later part than the verb that
+    changes them."""
+    fleet(store, 1)
+    adding = [body(tasks.add_task, title="t", task_id=f"T{number}", assigned_to="other") for number in range(before)]
+    given = answers(
+        store,
+        *adding,
+        body(tasks.add_task, task_id="GPU", title="t", requires=["gpu"]),
+        body(claims.claim_next, agent_id="A0", capabilities=["gpu"]),
+        body(claims.claim_next, agent_id="A0", capabilities=["gpu"]),
+    )
+    assert ok(given[-2]).task.task_id == "GPU"
+    refusal = refused(given[-1], "nothing_ready")
+    # The lease that was just granted is what comes up next.
+    assert refusal.facts["next_change_ms"] is not None
+
+
 def test_scout_writes_nothing_even_where_its_body_fails_at_once(store: ProbedPostgres) -> None:
     def broken(tx: Transaction) -> None:
         raise ValueError("at once")
 
     bodies = [body(tasks.add_task, task_id="T0", title="t"), broken]
-    readings = postgres_scout.scouted(
-        bodies, lambda: store._transaction(postgres_transaction.Batch("BEGIN"), scouting=True)
-    )
+    store._connected()
+    readings = list(store._read_for(bodies, Batch("BEGIN")))
+    store.connection.execute("ROLLBACK")
     assert readings[0] is not None
     assert readings[1] is None
     assert store.run(lambda tx: tx.all("tasks_named", task_id="T0", project_id="default")) == []

@@ -25,15 +25,16 @@ from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8Dumper
 
-from tenure.store import postgres_schema, postgres_scout, postgres_transaction
+from tenure.store import postgres_schema, postgres_scout
+from tenure.store.postgres_batch import Batch
 from tenure.store.postgres_faults import CONSTRAINTS, CONTENTION, as_fault, is_lost
-from tenure.store.postgres_transaction import NOW, Batch, PostgresTransaction
+from tenure.store.postgres_transaction import NOW, PostgresTransaction
 from tenure.store.postgres_wire import Wire
 from tenure.store.sqlite import BatchLost, Outcome
 from tenure.store.store import Store, StoreFault, Transaction, fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tenure.store.postgres_scout import Reading
     from tenure.store.store import Clock
@@ -50,7 +51,9 @@ IDLE_TIMEOUT_MS = 15_000
 # How often a verb whose row someone else made at the same moment is run again before that is taken for a mistake.
 CONSTRAINT_TRIES = 4
 # So many statements of a batch are worth sending ahead of the rest: each time costs the interpreter a little.
-PUSH_AFTER = 8
+PUSH_AFTER = 6
+# For so many verbs of a batch the server reads at once, while others are prepared or run.
+READ_AT_ONCE = 2
 RETRY_MIN_S, RETRY_MAX_S = 0.002, 0.25
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -230,10 +233,11 @@ class PostgresStore(Store):
         try:
             connection = self._connected()
             batch = Batch(BEGIN, eager=len(bodies) == 1)
-            readings = self._read_for(bodies, batch)
-            until = time.monotonic() + hold_s
-            for body, reading in zip(bodies, readings, strict=True):
-                if outcomes and time.monotonic() >= until:
+            until = None
+            for body, reading in zip(bodies, self._read_for(bodies, batch), strict=True):
+                if until is None:
+                    until = time.monotonic() + hold_s
+                elif time.monotonic() >= until:
                     break
                 if reading is not None and batch.written is not None:
                     reading.judge(batch.written)
@@ -243,8 +247,7 @@ class PostgresStore(Store):
                 transaction.leave()
                 # The server begins with what was written while the next bodies are run.
                 if len(batch.left) >= PUSH_AFTER and len(outcomes) < len(bodies):
-                    self._wire.push(batch.left)
-                    batch.left = []
+                    self._wire.push(batch.take())
             self._commit(connection, transactions[-1], batch)
         except _Unknown as unknown:
             raise unknown.fault from unknown
@@ -258,19 +261,19 @@ class PostgresStore(Store):
             self.tell(transaction)
         return outcomes
 
-    def _read_for(self, bodies: Sequence[Callable[[Transaction], Any]], batch: Batch) -> Sequence[Reading | None]:
-        """Ask what the bodies will ask first, for all of them at once. One alone is as soon done with asking itself."""
+    def _read_for(self, bodies: Sequence[Callable[[Transaction], Any]], batch: Batch) -> Iterable[Reading | None]:
+        """Ask what the bodies will ask first, before their turn. One alone is as soon done with asking itself."""
         if len(bodies) == 1:
             return [None]
-        readings = postgres_scout.scouted(bodies, lambda: self._transaction(batch, scouting=True))
-        postgres_scout.read_together(
-            readings,
+        scouts = postgres_scout.Scouts(
             batch,
+            scout=lambda: self._transaction(batch, scouting=True),
             queries=postgres_schema.deciding(),
-            send=lambda statements: postgres_transaction._send(self._wire, statements),
+            push=self._wire.push,
+            answers=self._wire.answers,
             clock=(NOW, None) if self.clock is None else None,
         )
-        return readings
+        return scouts.readings(bodies, READ_AT_ONCE)
 
     def _transaction(
         self, batch: Batch, *, reading: Reading | None = None, scouting: bool = False

@@ -1,9 +1,11 @@
-"""What the verbs of a batch ask first, asked for all of them in one round trip.
+"""What the verbs of a batch ask first, asked for all of them before their turns.
 
 A verb says early what it will read (`Transaction.ahead`), and then reads. Before a batch is run, each of its bodies is
 run up to there, and no further: a scout's first question ends it. Bodies are made to be run again, so nothing is lost.
-The questions of all scouts then travel together, with the locks that they take, and after them one look at the clock.
-When the bodies are run, each finds its answers waiting, and n verbs cost two round trips instead of n + 1.
+The questions of some scouts travel together, with the locks that they take, and after them one look at the clock; then
+those of the next, without waiting for the answers. When the bodies are run, each finds its answers waiting or on their
+way, and n verbs cost two round trips instead of n + 1. The first part is small and each is twice the one before it: the
+server has soon something to do, and is at it while further bodies are scouted or the first ones run.
 
 What was read before the batch's first verb wrote may be wrong for its last. Therefore every write is noted (`Written`),
 and a reading that an earlier verb's write may have changed is not used: the verb asks again, as if it had never been
@@ -22,13 +24,15 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tenure.store.postgres_transaction import Batch, PostgresTransaction
-    from tenure.store.postgres_wire import Answer, Statement
+    from tenure.store.postgres_batch import Batch
+    from tenure.store.postgres_transaction import PostgresTransaction
+    from tenure.store.postgres_wire import Answer, Part, Statement
     from tenure.store.store import Row
 
     Key = tuple[Any, ...]
+    Values = Mapping[str, Any] | None
 
 # The questions that may be asked for a verb before those in front of it have been run. For each it is known below by
 # which writes its answer changes.
@@ -37,8 +41,8 @@ _ASKED = """
     lease_by_id task_of_lease agent_of_lease settings_of_lease
 """
 ASKED = frozenset(_ASKED.split())
-# Asked once for all the verbs of a batch.
-COMMON = frozenset(["next_wake", "settings_of", "requirement_sets"])
+# Asked once for all the verbs of a batch, and of which table.
+COMMON = {"next_wake": "timers", "settings_of": "settings", "requirement_sets": "requirement_sets"}
 LOCKS = frozenset(["lock_names"])
 
 # Writes by the rows that they change, as far as those are read above: the kind of row, and the value that names it.
@@ -170,90 +174,126 @@ class Reading:
                 self.best = rows[0]
 
 
-def scouted(bodies: Sequence[Callable[[Any], Any]], scout: Callable[[], PostgresTransaction]) -> list[Reading | None]:
-    """What each body asks first; None for one that asks nothing, or nothing that can be asked beforehand."""
-    found = []
-    for body in bodies:
-        transaction = scout()
+class Scouts:
+    """The scouts of one batch: what its bodies ask first, asked for in parts, each of which ends with a look at the
+    clock. While the server answers one part, the next is found out, or the bodies of the one before are run."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        scout: Callable[[], PostgresTransaction],
+        queries: Mapping[str, str],
+        push: Callable[[Sequence[Statement]], Part],
+        answers: Callable[[Part], list[Answer]],
+        clock: Statement | None,
+    ) -> None:
+        self._batch = batch
+        self._scout = scout
+        self._queries = queries
+        self._push = push
+        self._answers = answers
+        self._clock = clock
+        # What is asked, and locked, once for all.
+        self._common: set[Key] = set()
+        self._locks: list[Statement] = []
+        # The claims so far in each project, and the one capability set that they are for.
+        self._claims: dict[str, list[Reading]] = {}
+        self._sets: dict[str, str | None] = {}
+
+    def readings(self, bodies: Sequence[Callable[[Any], Any]], at_once: int) -> Iterator[Reading | None]:
+        """For each body, in turn, what was read for it; None for one that is to ask itself."""
+        parts = []
+        first = 0
+        while first < len(bodies):
+            found = [self._compatible(self._reading(body)) for body in bodies[first : first + at_once]]
+            parts.append((found, self._ask(found)))
+            first, at_once = first + at_once, at_once * 2
+        for found, asked in parts:
+            if asked is not None:
+                self._take(found, *asked)
+            yield from found
+
+    def _reading(self, body: Callable[[Any], Any]) -> Reading | None:
+        """What a body asks first; None for one that asks nothing, or nothing that can be asked beforehand."""
+        transaction = self._scout()
         try:
             body(transaction)
         except Asked:
-            found.append(transaction.reading)
+            return transaction.reading
         except Exception:
             # It will be raised again, in the body's turn.
-            found.append(None)
-        else:
-            found.append(None)
-    return _compatible(found)
+            return None
+        return None
 
+    def _compatible(self, reading: Reading | None) -> Reading | None:
+        """A reading, unless it cannot be asked for with the others: of claims in one project, those for the same one
+        capability set can."""
+        if reading is None:
+            return None
+        values = next((values for key, (_, values) in reading.announced.items() if key[0] == "best"), None)
+        if values is None:
+            return reading
+        project_id, requires = values["project_id"], values.get("requires")
+        earlier = self._claims.setdefault(project_id, [])
+        if earlier and (requires is None or requires != self._sets[project_id]):
+            return None
+        self._sets[project_id] = requires
+        reading.before = list(earlier)
+        earlier.append(reading)
+        return reading
 
-def _compatible(readings: list[Reading | None]) -> list[Reading | None]:
-    """The readings that can be asked for together: of claims in one project, those for the same one capability set."""
-    sets: dict[str, str | None] = {}
-    claims: dict[str, list[Reading]] = {}
-    fitting: list[Reading | None] = []
-    for reading in readings:
-        values = (
-            None if reading is None else next((v for k, (_, v) in reading.announced.items() if k[0] == "best"), None)
-        )
-        if reading is not None and values is not None:
-            project_id, requires = values["project_id"], values.get("requires")
-            earlier = claims.setdefault(project_id, [])
-            if earlier and (requires is None or requires != sets[project_id]):
-                fitting.append(None)
+    def _ask(self, readings: Sequence[Reading | None]) -> tuple[Part, list[tuple[Reading, Key, Values] | None]] | None:
+        """Send the questions of some bodies, with the locks that they take, and then the one for the time."""
+        statements: list[Statement] = []
+        whose: list[tuple[Reading, Key, Values] | None] = []
+        for reading in readings:
+            if reading is None:
                 continue
-            sets[project_id] = requires
-            reading.before = list(earlier)
-            earlier.append(reading)
-        fitting.append(reading)
-    return fitting
+            for lock in reading.locks:
+                if lock not in self._locks:
+                    self._locks.append(lock)
+                    statements.append(lock)
+                    whose.append(None)
+            for key, (text, values) in ((reading.key, reading.statement), *reading.announced.items()):
+                if key[0] in COMMON:
+                    if key in self._common:
+                        continue
+                    self._common.add(key)
+                elif key[0] == "best" and reading.before:
+                    text = best_after(self._queries["best_after"], len(reading.before))
+                statements.append((text, values))
+                whose.append((reading, key, values))
+        if not whose:
+            return None
+        batch = self._batch
+        before, batch.written = batch.take(), batch.written or Written()
+        part = self._push([*before, *statements, *([] if self._clock is None else [self._clock])])
+        return part, [*([None] * len(before)), *whose]
 
-
-def read_together(
-    readings: Sequence[Reading | None],
-    batch: Batch,
-    *,
-    queries: Mapping[str, str],
-    send: Callable[[list[Statement]], list[Answer]],
-    clock: Statement | None,
-) -> None:
-    """Ask what all of them want to know, in one round trip, and then for the time."""
-    statements: list[Statement] = []
-    whose: list[tuple[Reading | None, Key]] = []
-    known: set[Key] = set()
-    for reading in readings:
-        if reading is None:
-            continue
-        for lock in reading.locks:
-            statements.append(lock)
-            whose.append((None, ("lock",)))
-        for key, (text, values) in ((reading.key, reading.statement), *reading.announced.items()):
-            if key[0] in COMMON:
-                if key in known:
-                    continue
-                known.add(key)
-            elif key[0] == "best" and reading.before:
-                text = best_after(queries["best_after"], len(reading.before))
-            statements.append((text, values))
-            whose.append((reading, key))
-    if not whose:
-        return
-    answers = send([*batch.left, *statements, *([] if clock is None else [clock])])
-    del answers[: len(batch.left)]
-    batch.left, batch.written = [], Written()
-    now_ms = None if clock is None else int(answers.pop().value())
-    for (reading, key), (_, values), answer in zip(whose, statements, answers, strict=True):
-        if reading is None:
-            continue
-        if key[0] == "next_wake":
-            batch.memory.recall("timers", "next", functools.partial(_wake_at_ms, answer))
-        elif key[0] in COMMON:
-            batch.memory.keep(key[0], key, answer.rows())
-        else:
-            reading.keep(key, values, answer)
-    for reading in readings:
-        if reading is not None:
-            reading.now_ms = now_ms
+    def _take(
+        self, readings: Sequence[Reading | None], part: Part, whose: list[tuple[Reading, Key, Values] | None]
+    ) -> None:
+        """Wait for the answers, and give each to who asked."""
+        answers, memory = self._answers(part), self._batch.memory
+        now_ms = None if self._clock is None else int(answers.pop().value())
+        for asked, answer in zip(whose, answers, strict=True):
+            if asked is None:
+                continue
+            reading, key, values = asked
+            table = COMMON.get(key[0])
+            if table is None:
+                reading.keep(key, values, answer)
+            elif memory.has_changed(table):
+                # By a verb of an earlier part.
+                continue
+            elif table == "timers":
+                memory.recall("timers", "next", functools.partial(_wake_at_ms, answer))
+            elif memory.rows(key[0], key) is None:
+                memory.keep(key[0], key, answer.rows())
+        for scouted in readings:
+            if scouted is not None:
+                scouted.now_ms = now_ms
 
 
 @functools.cache

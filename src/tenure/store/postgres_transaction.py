@@ -19,15 +19,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tenure.core.model import UNENDED
+from tenure.store.postgres_batch import SHARED, agent_and_project, remember_granted
 from tenure.store.postgres_scout import ASKED, LOCKS, Asked, Reading
-from tenure.store.queries import FORGETS
-from tenure.store.store import Memory, Transaction
+from tenure.store.store import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tenure.core.record import Record
-    from tenure.store.postgres_scout import Key, Written
+    from tenure.store.postgres_batch import Batch, SharedMemory
+    from tenure.store.postgres_scout import Key
     from tenure.store.postgres_wire import Answer, Statement, Wire
     from tenure.store.store import Clock, Row
 
@@ -85,54 +86,6 @@ def with_timer(text: str, timer: str) -> str:
     return (
         f"WITH timed AS ({of_lease}), {text[5:]}" if text.startswith("WITH ") else f"WITH timed AS ({of_lease}) {text}"
     )
-
-
-# The reads whose rows a batch's verbs share, with the table by which a write makes them forget.
-SHARED = {"settings_of": "settings", "requirement_sets": "requirement_sets"}
-
-
-class SharedMemory(Memory):
-    """A transaction's memory, with the rows of SHARED reads: a verb asks by them for what is not remembered yet."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self) -> None:
-        super().__init__(FORGETS)
-        self._rows: dict[str, dict[tuple[Any, ...], list[Row]]] = {}
-
-    def knows(self, table: str, key: str) -> bool:
-        return key in self._known.get(table, ())
-
-    def rows(self, query: str, key: tuple[Any, ...]) -> list[Row] | None:
-        return self._rows.get(SHARED[query], {}).get(key)
-
-    def keep(self, query: str, key: tuple[Any, ...], rows: list[Row]) -> None:
-        self._rows.setdefault(SHARED[query], {})[key] = rows
-
-    def forget(self, table: str, values: dict[str, Any] | None = None) -> None:
-        super().forget(table, values)
-        self._rows.pop(table, None)
-
-    def clear(self) -> None:
-        super().clear()
-        self._rows.clear()
-
-
-class Batch:
-    """What the verbs of one transaction leave to each other."""
-
-    __slots__ = ("eager", "left", "memory", "written", "wrote")
-
-    def __init__(self, begin: str, *, eager: bool = False) -> None:
-        # Whether the server may begin with the first lease while the rest is computed. That makes a verb quicker and
-        # costs time of the interpreter: it is for who has the transaction to itself, and done once.
-        self.eager = eager
-        # Statements that were not sent yet.
-        self.left: list[Statement] = [(begin, None)]
-        self.memory = SharedMemory()
-        self.wrote = False
-        # Where verbs were read for beforehand: what those before them have written.
-        self.written: Written | None = None
 
 
 class PostgresTransaction(Transaction):
@@ -233,8 +186,13 @@ class PostgresTransaction(Transaction):
     def ahead_of_lease(self, lease_id: str) -> None:
         values = {"lease_id": lease_id}
         self._announced[_key("lease_by_id", values)] = (self._queries["lease_with_hints"], values)
-        for name in OF_LEASE:
-            self._announced[name,] = (self._queries[name], values)
+        granted = agent_and_project(lease_id)
+        if granted is None:
+            for name in OF_LEASE:
+                self._announced[name,] = (self._queries[name], values)
+        else:
+            self.ahead("agent_named", agent_id=granted[0])
+            self.ahead("settings_of", project_id=granted[1])
 
     def ahead_of_task(self, task_id: str, *, project_id: str, requires: str) -> None:
         values = {"task_id": task_id, "project_id": project_id, "requires": requires}
@@ -357,6 +315,8 @@ class PostgresTransaction(Transaction):
         if self._nothing(query, values):
             return 0
         self._note(query, values)
+        if query == "add_lease":
+            remember_granted(values)
         if query in PAIRS and self._paired(query, values):
             if self._batch.eager and query == "set_timer":
                 self._push()
@@ -388,7 +348,7 @@ class PostgresTransaction(Transaction):
         """Let the server begin with what waits, unless an attempt is in it: one that is refused was never sent."""
         if any(text.startswith("SAVEPOINT") for text, _ in self._pending):
             return
-        pushed, self._pending, self._batch.left = [*self._batch.left, *self._pending], [], []
+        pushed, self._pending = [*self._batch.take(), *self._pending], []
         self._batch.eager = False
         self._wire.push(pushed)
 
@@ -422,7 +382,7 @@ class PostgresTransaction(Transaction):
 
     def finish(self, *last: Statement) -> None:
         """Send what waits, and what ends the transaction, in one round trip."""
-        pending, self._pending, self._batch.left = [*self._batch.left, *self._pending, *last], [], []
+        pending, self._pending = [*self._batch.take(), *self._pending, *last], []
         _send(self._wire, pending)
 
     def _ask(self, key: Key, text: str, values: Mapping[str, Any] | None) -> Answer:
@@ -449,16 +409,16 @@ class PostgresTransaction(Transaction):
         """Send what waits, one statement more, and what was announced; the answers to that statement and to those."""
         held_back = self._held_back(text)
         pending = [statement for statement in self._pending if statement not in held_back]
-        pending, self._pending = [*self._batch.left, *pending, (text, values), *announced.values()], held_back
-        self._batch.left = []
+        asked: list[Statement] = [*self._batch.take(), *pending, (text, values), *announced.values()]
+        self._pending = held_back
         if not text.startswith(READS):
             self._batch.wrote = True
             if self._batch.written is not None:
                 self._batch.written.unknown = True
         timed = self._now_ms is None and self._clock is None and text != NOW
         if timed:
-            pending.append((NOW, None))
-        answers = _send(self._wire, pending)
+            asked.append((NOW, None))
+        answers = _send(self._wire, asked)
         if timed:
             self._read_ms = int(answers.pop().value())
         first = len(answers) - len(announced)
@@ -518,6 +478,6 @@ def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
     return (query, *values.items())
 
 
-def _send(wire: Wire, statements: list[Statement]) -> list[Answer]:
+def _send(wire: Wire, statements: Sequence[Statement]) -> list[Answer]:
     """One round trip."""
     return wire.exchange(statements)

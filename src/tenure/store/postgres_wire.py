@@ -7,10 +7,11 @@ own adapters.
 
 The first error ends the round trip: the server passes over what follows, and the error is raised when it has said so.
 
-What is pushed is sent without waiting: the server runs it while Python goes on, and its answers are read with those of
-the next round trip. It ends in a sync of its own. So the server is idle in its transaction when it has run it, and does
-not keep the locks of a node that was cut off for longer than it may; and after an error in it the server does not pass
-over what follows: ROLLBACK is carried out, and anything else, COMMIT too, can only undo the transaction.
+What is pushed is sent without waiting: the server runs it while Python goes on, and its answers are read when somebody
+asks for them, or for those of something that was sent later. It ends in a sync of its own. So the server is idle in its
+transaction when it has run it, and does not keep the locks of a node that was cut off for longer than it may; and after
+an error in it the server does not pass over what follows: ROLLBACK is carried out, and anything else, COMMIT too, can
+only undo the transaction.
 
 Under load other threads wait for the interpreter, and psycopg lets go of it in `send_query_prepared` and in `is_busy`,
 each time at the cost of waking one of them in vain; `is_busy` is therefore not asked where the answer is known.
@@ -133,6 +134,18 @@ class Answer:
         return known.loads
 
 
+class Part:
+    """Statements that were sent together: what the server will tell of, and the answers when they were read, or the
+    first error in them or in what was sent before them."""
+
+    __slots__ = ("answers", "expected", "failed")
+
+    def __init__(self) -> None:
+        self.expected: list[_Expected] = []
+        self.answers: list[Answer] | None = None
+        self.failed: PGresult | None = None
+
+
 class Wire:
     """One connection's prepared statements, and the way to send many of them."""
 
@@ -144,60 +157,58 @@ class Wire:
         self._named = 0
         self._waiting = select.poll()
         self._waiting.register(self._pgconn.socket, select.POLLIN)
-        # The results to come of what was pushed and not read yet, and in how many parts it was.
-        self._pushed: list[_Expected] = []
-        self._pushes = 0
+        # What was pushed and not read yet, the first error in what was read of it, and whether some of the rest may
+        # have come with that.
+        self._unread: list[Part] = []
+        self._failed: PGresult | None = None
+        self._heard = False
 
-    def push(self, statements: Sequence[Statement]) -> None:
-        """Send statements ahead of an exchange, which reads their answers, raises their first error and drops the rest.
+    def push(self, statements: Sequence[Statement]) -> Part:
+        """Send statements ahead of what is waited for. Until all that was pushed is read, nothing else may be asked of
+        the connection."""
+        return self._send(statements)
 
-        Until then nothing else may be asked of the connection.
-        """
+    def exchange(self, statements: Sequence[Statement]) -> list[Answer]:
+        """Send statements in one flush and give the answer to each. Raises the first error."""
+        return self.answers(self._send(statements))
+
+    def _send(self, statements: Sequence[Statement]) -> Part:
         pgconn = self._pgconn
-        if not self._pushes:
+        if not self._unread:
             pgconn.enter_pipeline_mode()
+        part = Part()
         try:
             for text, values in statements:
-                self._queue(text, values, self._pushed)
+                self._queue(text, values, part.expected)
             pgconn.pipeline_sync()
         except BaseException:
             self.connection.close()
             raise
-        self._pushes += 1
+        self._unread.append(part)
+        return part
 
-    def settle(self) -> None:
-        """Read the answers to what was pushed, if an exchange has not, whatever they are."""
-        if self._pushes:
-            with contextlib.suppress(psycopg.Error):
-                self.exchange(())
-
-    def exchange(self, statements: Sequence[Statement]) -> list[Answer]:
-        """Send statements in one flush and give the answer to each. Raises the first error."""
-        pgconn = self._pgconn
-        expected, pushes = self._pushed, self._pushes
-        self._pushed, self._pushes = [], 0
-        if not pushes:
-            pgconn.enter_pipeline_mode()
+    def answers(self, part: Part) -> list[Answer]:
+        """The answers to what was pushed. Raises the first error in it or in what was pushed before it."""
         try:
-            for text, values in statements:
-                self._queue(text, values, expected)
-            pgconn.pipeline_sync()
-            results, failed = self._results(pushes + 1)
-            pgconn.exit_pipeline_mode()
+            while part.answers is None:
+                self._read(self._unread[0])
+                del self._unread[0]
+                if not self._unread:
+                    self._pgconn.exit_pipeline_mode()
+                    self._failed = None
         except BaseException:
             # Half a conversation: nobody can tell any more which answer belongs to what.
             self.connection.close()
             raise
-        answers = []
-        for told, result in zip(expected, results, strict=True):
-            if isinstance(told, _Known):
-                answers.append(Answer(self, told, result))
-            elif result.status not in _FAILED:
-                known, types, name = told
-                known.prepared[types] = name
-        if failed is not None:
-            raise psycopg.errors.error_from_result(failed, encoding=self._transformer.encoding)
-        return answers[len(answers) - len(statements) :] if pushes else answers
+        if part.failed is not None:
+            raise psycopg.errors.error_from_result(part.failed, encoding=self._transformer.encoding)
+        return part.answers
+
+    def settle(self) -> None:
+        """Read the answers to what was pushed, if nobody has, whatever they are."""
+        if self._unread:
+            with contextlib.suppress(psycopg.Error):
+                self.answers(self._unread[-1])
 
     def _queue(self, text: str, values: Mapping[str, Any] | None, expected: list[_Expected]) -> None:
         """Queue one statement, and add what the server will tell of: its preparation, where it is new, and itself."""
@@ -224,21 +235,24 @@ class Wire:
             expected.append((known, types, name))
         expected.append(known)
 
-    def _results(self, syncs: int) -> tuple[list[PGresult], PGresult | None]:
-        """Send what is queued, and read up to so many syncs: all results, and the first that tells of an error.
+    def _read(self, part: Part) -> None:
+        """Send what is queued, and read the results of the oldest part that was pushed; notes the first error.
 
         The server may answer before it has heard all.
         """
         pgconn, waiting = self._pgconn, self._waiting
         is_busy, get_result = pgconn.is_busy, pgconn.get_result
         results: list[PGresult] = []
-        failed: PGresult | None = None
         unsent = pgconn.flush()
         if unsent:
             waiting.modify(pgconn.socket, select.POLLIN | select.POLLOUT)
+        # Some may be here already: with the end of the part before, or because libpq reads where it cannot send.
+        heard, self._heard = self._heard or bool(unsent), False
         while True:
-            waiting.poll()
-            pgconn.consume_input()
+            if not heard:
+                waiting.poll()
+                pgconn.consume_input()
+            heard = False
             if unsent:
                 unsent = pgconn.flush()
                 if not unsent:
@@ -252,14 +266,26 @@ class Wire:
                     continue
                 status = result.status
                 if status == _SYNC:
-                    syncs -= 1
-                    if not syncs:
-                        return results, failed
-                    continue
+                    if unsent:
+                        waiting.modify(pgconn.socket, select.POLLIN)
+                    self._heard = len(self._unread) > 1
+                    self._file(part, results)
+                    return
                 results.append(result)
                 if status in _FAILED:
-                    failed = failed or result
+                    self._failed = self._failed or result
                     if pgconn.status == pq.ConnStatus.BAD:
                         raise psycopg.OperationalError(pgconn.get_error_message())
                 # The end of this statement's answer is known with the answer itself, and is not waited for.
                 get_result()
+
+    def _file(self, part: Part, results: list[PGresult]) -> None:
+        """Keep the answers of a part, and which statements the server has prepared."""
+        part.failed = self._failed
+        answers = part.answers = []
+        for told, result in zip(part.expected, results, strict=True):
+            if isinstance(told, _Known):
+                answers.append(Answer(self, told, result))
+            elif result.status not in _FAILED:
+                known, types, name = told
+                known.prepared[types] = name
