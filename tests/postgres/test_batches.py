@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,8 @@ from tenure.engine import claims, endings, liveness, observe, projects, receipts
 from tenure.engine.verb import Verb
 from tenure.store import postgres, postgres_runner
 from tenure.store.postgres import PostgresStore
-from tenure.store.postgres_runner import BATCH_MAX, JOIN_AT, PostgresRunner
+from tenure.store.postgres_runner import BATCH_MAX, JOIN_AT, PostgresRunner, Turns
+from tenure.store.runner import Job, deliver
 from tenure.store.sqlite import BatchLost
 from tenure.store.store import StoreFault, Transaction
 from tests.postgres.proxy import Proxy
@@ -161,6 +162,119 @@ def test_one_writer_takes_all_while_few_wait(store: ProbedPostgres, monkeypatch:
     assert all(ok(future.result(PATIENCE_S)) for future in futures)
     # The one that was kept busy, and all the others in one.
     assert runner.batches == 2
+    runner.close()
+
+
+def test_writer_keeps_its_turn_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one's connection would know nothing of what this one's does, and somebody would be woken each time."""
+    monkeypatch.setattr(postgres_runner, "HELD_UP_S", PATIENCE_S)
+    turns = Turns(lambda: 1)
+    turns.wait()
+    other = threading.Thread(target=turns.wait)
+    other.start()
+    for _ in range(3):
+        turns.begin()
+        turns.rest()
+        assert turns._leader == threading.get_ident()
+        turns.wait()
+    turns.give_up()
+    other.join(PATIENCE_S)
+    assert turns._leader == other.ident
+
+
+def test_writer_that_was_held_up_leaves_its_turn_to_the_one_who_took_it(store: ProbedPostgres) -> None:
+    runner = PostgresRunner(store, writers=2)
+    at_work, free = threading.Event(), threading.Event()
+
+    def held_up(tx: Transaction) -> int:
+        at_work.set()
+        assert free.wait(PATIENCE_S)
+        return threading.get_ident()
+
+    first = runner.write(held_up)
+    assert at_work.wait(PATIENCE_S)
+    other = runner.write(lambda tx: threading.get_ident()).result(PATIENCE_S)
+    free.set()
+    assert first.result(PATIENCE_S) != other
+    assert {runner.write(lambda tx: threading.get_ident()).result(PATIENCE_S) for _ in range(5)} == {other}
+    runner.close()
+
+
+def test_writer_that_is_held_up_in_what_its_batch_left_over_keeps_nobody_from_the_queue(
+    store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_runner, "HOLD_S", 0.0)
+    runner = PostgresRunner(store, writers=2)
+    at_work, free = threading.Event(), threading.Event()
+
+    def held_up(tx: Transaction) -> bool:
+        # A scout goes no further.
+        tx.one("meta", key="none")
+        at_work.set()
+        return free.wait(PATIENCE_S)
+
+    monkeypatch.setattr(postgres_runner, "HELD_UP_S", PATIENCE_S)
+    done, left = together(runner, body(tasks.add_task, title="t"), held_up)
+    ok(done.result(PATIENCE_S))
+    assert at_work.wait(PATIENCE_S)
+    ok(runner.write(body(tasks.add_task, title="t")).result(PATIENCE_S))
+    assert not left.done()
+    free.set()
+    assert left.result(PATIENCE_S)
+    runner.close()
+
+
+def test_caller_who_has_given_up_waiting_stops_nobodys_work(store: ProbedPostgres) -> None:
+    runner = PostgresRunner(store, writers=1, connections=1)
+    free = threading.Event()
+    first = runner.write(lambda tx: free.wait(PATIENCE_S))
+    gone = runner.write(body(tasks.add_task, title="t"))
+    assert gone.cancel()
+    free.set()
+    assert first.result(PATIENCE_S)
+    ok(runner.write(body(tasks.add_task, title="t")).result(PATIENCE_S))
+    ok(runner.write(body(tasks.add_task, title="t"), long=True).result(PATIENCE_S))
+    runner.close()
+    assert len(ok(observe.list_tasks(store))) == 3
+
+
+def test_answers_that_cannot_be_handed_over_stop_nobodys_work(store: ProbedPostgres) -> None:
+    failing = [True]
+
+    def fails_once(jobs: Sequence[Job]) -> None:
+        if failing:
+            failing.clear()
+            raise OSError
+        deliver(jobs)
+
+    runner = PostgresRunner(store, writers=1, deliver=fails_once)
+    runner.write(body(tasks.add_task, title="t"))
+    while failing:
+        pass
+    ok(runner.write(body(tasks.add_task, title="t")).result(PATIENCE_S))
+    runner.close()
+
+
+def test_writer_that_nobody_watches_any_more_is_watched_again_when_it_is_at_work(
+    store: ProbedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_runner, "IDLE_LOOKS", 1)
+    runner = PostgresRunner(store, writers=2)
+    for _ in range(3):
+        ok(runner.write(body(tasks.add_task, title="t")).result(PATIENCE_S))
+        while runner._turns._watched:
+            pass
+        at_work, free = threading.Event(), threading.Event()
+
+        def held_up(tx: Transaction, at_work: threading.Event = at_work, free: threading.Event = free) -> bool:
+            at_work.set()
+            return free.wait(PATIENCE_S)
+
+        first = runner.write(held_up)
+        assert at_work.wait(PATIENCE_S)
+        ok(runner.write(body(tasks.add_task, title="t")).result(PATIENCE_S))
+        free.set()
+        assert first.result(PATIENCE_S)
     runner.close()
 
 

@@ -4,9 +4,9 @@ A writer takes what waits in the queue, at most BATCH_MAX verbs, and runs them o
 (PostgresStore.run_many): they cost two round trips and one fsync, and the interpreter is not fought for by a thread per
 verb. A verb that is alone in the queue runs at once, alone in its transaction. Nothing is answered before its commit.
 
-One writer is enough while few verbs wait: two batches beside each other cost more than one of both. Another joins in
-where JOIN_AT or more are left when it has taken its batch, or where it has been at a batch for HELD_UP_S, because a
-lock is not free or the database is far away.
+One writer is enough while few verbs wait, and it is always the same one: two batches beside each other cost more than
+one of both. Another joins in where JOIN_AT or more are left when it has taken its batch, or where it has been at a
+batch for HELD_UP_S, because a lock is not free or the database is far away.
 
 A batch is optimistic. Its verbs lock their tasks in whatever order they came, so that two batches, of this node or of
 two, can each hold what the other wants, and a verb may want a row that somebody keeps for long. Therefore a batch waits
@@ -61,6 +61,8 @@ LOCK_WAIT_MS = 50
 # When another writer joins in: so many verbs are left over, or the one at work has been at it for so long.
 JOIN_AT = 8
 HELD_UP_S = 0.005
+# After so many looks at a writer that has no work nobody watches it any more, until it has.
+IDLE_LOOKS = 200
 # Commits that come closer together than this are told of by one notice.
 NOTICE_EVERY_S = 0.01
 # How often a node without a listener looks.
@@ -71,7 +73,10 @@ log = logging.getLogger("tenure.runner")
 
 
 class Turns:
-    """Whose turn it is to take what waits: one writer's, who keeps it while at work, unless that lasts too long."""
+    """Whose turn it is to take what waits: one writer's, who keeps it from batch to batch, unless one lasts too long.
+
+    So the same thread and the same process of the server are at work all the time, and nobody else is woken for it.
+    """
 
     def __init__(self, waiting: Callable[[], int]) -> None:
         self._waiting = waiting
@@ -84,18 +89,30 @@ class Turns:
 
     def wait(self) -> None:
         """Until it is the caller's turn, or the leader is held up while verbs wait: then it is the caller's."""
+        own = threading.get_ident()
         with self._changed:
-            while self._leader is not None:
-                if self._since is None or self._watched:
+            while self._leader not in (None, own):
+                if self._watched or not self._watch():
                     self._changed.wait()
-                    continue
+            self._leader, self._since = own, None
+
+    def _watch(self) -> bool:
+        """Look after the leader: True where the turn can be taken, False where it has had no work for a while."""
+        self._watched = True
+        idle = 0
+        while self._leader is not None and idle < IDLE_LOOKS:
+            left_s = HELD_UP_S
+            if self._since is None:
+                idle += 1
+            else:
+                idle = 0
                 left_s = self._since + HELD_UP_S - time.monotonic()
                 if left_s <= 0 and self._waiting():
+                    self._leader = None
                     break
-                self._watched = True
-                self._changed.wait(left_s if left_s > 0 else HELD_UP_S)
-                self._watched = False
-            self._leader, self._since = threading.get_ident(), None
+            self._changed.wait(left_s if left_s > 0 else HELD_UP_S)
+        self._watched = False
+        return self._leader is None
 
     def begin(self) -> None:
         """The leader has taken what there was, and goes to work."""
@@ -105,8 +122,14 @@ class Turns:
                 if not self._watched:
                     self._changed.notify()
 
+    def rest(self) -> None:
+        """The leader is done, and will take what comes next."""
+        with self._changed:
+            if self._leader == threading.get_ident():
+                self._since = None
+
     def give_up(self) -> None:
-        """The leader is done, or leaves enough for another."""
+        """The leader ends, or leaves enough for another."""
         with self._changed:
             if self._leader == threading.get_ident():
                 self._leader = self._since = None
@@ -235,8 +258,12 @@ class PostgresRunner:
                 # Whatever it was, every caller gets an answer and the writer goes on.
                 log.exception("a batch failed")
                 outcomes = [Outcome(error=error, at_ms=self._store.answered_at_ms)] * len(jobs)
-            self._turns.give_up()
             done, jobs = jobs[: len(outcomes)], jobs[len(outcomes) :]
+            if jobs:
+                # It goes on with these, and takes nothing meanwhile.
+                self._turns.give_up()
+            else:
+                self._turns.rest()
             for job, outcome in zip(done, outcomes, strict=True):
                 job.outcome = outcome
             if done:
@@ -274,8 +301,15 @@ class PostgresRunner:
         with self._counting:
             self.batches += 1
             self.written += len(jobs)
-        self._deliver(jobs)
+        self._answer(jobs)
         self._to_tell.set()
+
+    def _answer(self, jobs: list[Job]) -> None:
+        """Hand the outcomes over. Who cannot be told, because it does not wait any more, stops nobody's work."""
+        try:
+            self._deliver(jobs)
+        except Exception:
+            log.exception("%d answers could not be handed over", len(jobs))
 
     # -- one verb at a time -----------------------------------------------------------------------------------------
 
@@ -295,7 +329,7 @@ class PostgresRunner:
             if writes:
                 self._finished([job])
             else:
-                self._deliver([job])
+                self._answer([job])
         if own is not None:
             own.close()
 

@@ -65,6 +65,9 @@ def deliver(jobs: Sequence[Job]) -> None:
     """Resolve the futures of finished jobs, in the runner's own thread."""
     for job in jobs:
         assert job.outcome is not None
+        if job.future.done():
+            # Its caller has given up waiting.
+            continue
         if job.outcome.error is not None:
             job.future.set_exception(job.outcome.error)
         else:
