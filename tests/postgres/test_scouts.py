@@ -121,6 +121,69 @@ def test_names_of_a_project_are_locked_once_for_a_batch(store: ProbedPostgres, t
     assert len(trips) == 2, trips
 
 
+def test_offer_of_many_tasks_finds_them_in_as_many_round_trips_as_there_are_powers_of_two_in_it(
+    store: ProbedPostgres, trips: list[list[str]]
+) -> None:
+    fleet(store, 1)
+    for number in range(12):
+        add(store, f"T{number}")
+    ok(claims.offer(store, agent_id="A0", max_tasks=2))
+    trips.clear()
+    # Eight with the first look, then two, and then they are written.
+    given = ok(claims.offer(store, agent_id="A0", max_tasks=10))
+    assert [grant.task.task_id for grant in given] == [f"T{number}" for number in range(2, 12)]
+    assert len(trips) == 3, trips
+
+
+@pytest.mark.parametrize(
+    ("ready", "kept", "waits"),
+    [
+        # A look that finds fewer than it asked for has found all; that there was nothing is noted in one trip more.
+        (0, 0, 3),
+        (3, 0, 2),
+        (8, 0, 2),
+        # What is kept comes one by one, in front of the rest.
+        (8, 1, 5),
+    ],
+)
+def test_offer_of_eight_looks_no_more_often_than_it_must(
+    store: ProbedPostgres, trips: list[list[str]], ready: int, kept: int, waits: int
+) -> None:
+    fleet(store, 1)
+    for number in range(ready):
+        add(store, f"T{number}")
+    for number in range(kept):
+        add(store, f"K{number}", assigned_to="A0")
+    trips.clear()
+    given = claims.offer(store, agent_id="A0", max_tasks=8)
+    assert len(() if isinstance(given, Refused) else given) == min(8, ready + kept)
+    assert len(trips) == waits, trips
+
+
+@pytest.mark.parametrize("wanted", [2, 5])
+def test_offer_of_many_locks_no_more_than_it_gives_and_what_is_kept_comes_first(
+    store: ProbedPostgres, wanted: int
+) -> None:
+    fleet(store, 1)
+    for number in range(8):
+        add(store, f"T{number}")
+    add(store, "KEPT", assigned_to="A0")
+    other = store.clone()
+
+    def offering(tx: Transaction) -> Any:
+        checked = claims.offer.check({"agent_id": "A0", "max_tasks": wanted})
+        assert isinstance(checked, dict)
+        given = ok(claims.offer.body(tx, **checked))
+        # While this one has not ended.
+        rest = ok(claims.offer(other, agent_id="B1", max_tasks=8))
+        return given, rest
+
+    given, rest = store.run(offering)
+    assert [grant.task.task_id for grant in given] == ["KEPT", *(f"T{number}" for number in range(wanted - 1))]
+    assert [grant.task.task_id for grant in rest] == [f"T{number}" for number in range(wanted - 1, 8)]
+    other.close()
+
+
 # -- what must be asked again -----------------------------------------------------------------------------------------
 
 
@@ -341,7 +404,8 @@ class Fleet:
             lambda: (tasks.add_task, self._task()),
             lambda: (claims.claim_next, {"agent_id": agent_id, **able}),
             lambda: (claims.claim_next, {"agent_id": agent_id}),
-            lambda: (claims.offer, {"agent_id": agent_id, "max_tasks": 1}),
+            lambda: (claims.offer, {"agent_id": agent_id, "max_tasks": dice.choice([1, 1, 3, 7])}),
+            lambda: (claims.offer, {"agent_id": agent_id, "max_tasks": 4, **able}),
             lambda: (claims.accept, {"lease_id": lease_id}),
             lambda: (endings.complete, {"lease_id": lease_id}),
             lambda: (endings.complete, {"lease_id": lease_id, "message": "Done."}),

@@ -61,7 +61,7 @@ def test_replacements_replace_something_or_are_locks() -> None:
     shared = queries.load("queries.sql")
     own = queries.load("queries.sql", "postgres/queries.sql")
     extra = own.keys() - shared.keys()
-    ahead = {*OF_LEASE, "about_new_task", "add_task_keyed", "best_after"}
+    ahead = {*OF_LEASE, "about_new_task", "add_task_keyed", "best_after", "best_of_some"}
     assert {name for name in extra if not name.startswith("lock_")} == {
         "lease_by_id_locked",
         "task_of_lease",

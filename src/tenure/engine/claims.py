@@ -171,6 +171,8 @@ def offer(
     claimant.setdefault("profile", "worker")
     asked = Claimant(**claimant)
     if tx.reads_ahead:
+        if max_tasks > 1 and not preferred_kinds:
+            tx.ahead_of_claims(max_tasks)
         _look_ahead(tx, asked, preferred_kinds)
     request = _request(tx, asked)
     if isinstance(request, Refused):
@@ -410,8 +412,8 @@ def _asked_key(asked: Claimant) -> tuple[object, ...]:
 
 def _look_ahead(tx: Transaction, asked: Claimant, preferred_kinds: Sequence[str]) -> None:
     """Announce what this claim will ask if nothing has changed since the agent's last one. If something has, the
-    announced reads are not the ones that are asked, and nobody sees their answers; a task that was found by one of them
-    stays locked until this claim ends, so that others pass over it meanwhile."""
+    announced reads are not the ones that are asked, and nobody sees their answers; the tasks that were found by one of
+    them stay locked until this claim ends, so that others pass over them meanwhile."""
     wanted = _LAST_WANTED.get(_asked_key(asked))
     if wanted is None:
         return

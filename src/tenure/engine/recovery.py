@@ -78,7 +78,7 @@ def advance_timers(tx: Transaction, limit: int) -> Advanced:
     due = tx.all("due_timers", now_ms=tx.now_ms, limit=limit)
     # What fires is set anew or dropped: the nearest timer has to be asked for again.
     tx.memory.forget("timers")
-    # Those of one instant in the order of their names: no database promises one, and a story told twice has to be one.
+    # Those of one instant, as far as one look sees them, in the order of their names: no database promises any.
     for timer in sorted(due, key=itemgetter("wake_at_ms", "kind", "ref")):
         kind, ref = timer["kind"], timer["ref"]
         done, error = tx.alone(partial(_fire, tx, kind, ref))

@@ -58,7 +58,7 @@ LOCKING = {
 def reading() -> dict[str, str]:
     """Every query as a look asks it."""
     found = _translated()
-    for name in ("best", "best_of_one", "best_after", "ready", "ready_of_kind", "due_timers"):
+    for name in ("best", "best_of_one", "best_after", "best_of_some", "ready", "ready_of_kind", "due_timers"):
         # A look takes no locks.
         found[name] = re.sub(r"\s+FOR NO KEY UPDATE( OF t)?( SKIP LOCKED)?", "", found[name])
     return found

@@ -126,6 +126,12 @@ class PostgresTransaction(Transaction):
         # Reads that were announced: those not sent yet, and the rows of those that were.
         self._announced: dict[tuple[Any, ...], Statement] = {}
         self._known: dict[tuple[Any, ...], list[Row]] = {}
+        # Of a claim that wants many tasks: how many more, those that were found and not asked for yet, and whether
+        # there are no others.
+        self._wants_many = False
+        self._wanted = 1
+        self._found: list[Row] = []
+        self._found_all = False
         # Of a task that is about to be added: its key, and its name if no edge waits for that.
         self._new_key: int | None = None
         self._nobody_waits_for: str | None = None
@@ -179,6 +185,8 @@ class PostgresTransaction(Transaction):
         """A query as it is asked: the text, and the values of its parameters."""
         if query == "best":
             only = _only_set(values["sets"])
+            if only is not None and self._wanted > 1:
+                return best_of_some(self._queries["best_of_some"], self._wanted), {**values, "requires": only}
             if only is not None:
                 return self._queries["best_of_one"], {**values, "requires": only}
         return self._queries[query], values
@@ -202,9 +210,18 @@ class PostgresTransaction(Transaction):
         else:
             self._announced[key] = statement
 
+    def ahead_of_claims(self, count: int) -> None:
+        if self._scouting:
+            # It would keep from those after it what they are shown.
+            raise Asked
+        self._wants_many, self._wanted = True, count
+
     def forget_ahead(self) -> None:
         self._announced.clear()
         self._known.clear()
+        self._wanted += len(self._found)
+        self._found.clear()
+        self._found_all = False
         self._new_key = self._nobody_waits_for = None
         for tasks in self._without.values():
             tasks.clear()
@@ -278,6 +295,8 @@ class PostgresTransaction(Transaction):
                 return {"key": key}
         if query == "lease_by_id" and (named := _key(query, values)) in self._announced:
             return self._lease(named, values)
+        if query == "best" and self._wants_many:
+            return self._best(values)
         known = self._recall(query, values)
         if known is not None:
             return known[0] if known else None
@@ -287,6 +306,21 @@ class PostgresTransaction(Transaction):
         elif query in SHARED:
             self.memory.keep(query, _key(query, values), rows)
         return rows[0] if rows else None
+
+    def _best(self, values: dict[str, Any]) -> Row | None:
+        """The next task for a claim that wants many: they are found together, as far as they can be."""
+        if not self._found and not self._found_all:
+            asked = _at_once(self._wanted)
+            known = self._recall("best", values)
+            if known is None:
+                known = self._heed(self._ask(_key("best", values), *self._asked("best", values)).rows())
+            self._found = list(known)
+            self._wanted -= len(known)
+            # Fewer than were asked for are all that there are, but what is kept for an agent comes one by one, and so
+            # does work of many capability sets.
+            one_by_one = _only_set(values["sets"]) is None or any(row["assigned_to"] is not None for row in known)
+            self._found_all = not known or (len(known) < asked and not one_by_one)
+        return self._found.pop(0) if self._found else None
 
     def all(self, query: str, **values: Any) -> list[Row]:
         known = self._recall(query, values)
@@ -462,6 +496,17 @@ class PostgresTransaction(Transaction):
         savepoints = [statement for statement in self._pending if statement[0] == "SAVEPOINT attempt"]
         others = (text for text, _ in self._pending if text != "SAVEPOINT attempt")
         return savepoints if all(text.startswith(READS) for text in others) else []
+
+
+def _at_once(wanted: int) -> int:
+    """How many of so many tasks are found at once: a power of two, so that there are few statements to prepare."""
+    return 1 << (max(wanted, 1).bit_length() - 1)
+
+
+@functools.cache
+def best_of_some(text: str, wanted: int) -> str:
+    """The query of that name, for as many as are found at once. As in `best_after`, the number is in the text."""
+    return text.replace("%(wanted)s", str(_at_once(wanted)))
 
 
 @functools.lru_cache(maxsize=1_000)

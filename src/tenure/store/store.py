@@ -166,6 +166,9 @@ class Transaction:
     def ahead_of_task(self, task_id: str, *, project_id: str, requires: str) -> None:
         """Say that a task will be added, and so be asked whether its name is free, and its capability set known."""
 
+    def ahead_of_claims(self, count: int) -> None:
+        """Say that the best task will be asked for so many times, and taken each time."""
+
     def forget_ahead(self) -> None:
         """What was read ahead may not be true any more."""
 

@@ -88,6 +88,21 @@ WHERE t.key = (SELECT b.key FROM (
         {ready_of_one} LIMIT 1 OFFSET :skipped FOR NO KEY UPDATE SKIP LOCKED) ready) b LIMIT 1)
 FOR NO KEY UPDATE OF t
 
+-- So many of them for one claimant: what is kept for it, which is given one by one, or else what is ready. The number is
+-- written into the text, too.
+-- name: best_of_some
+WITH held AS MATERIALIZED (
+    {kept_of_one})
+SELECT {task}, EXISTS (SELECT 1 FROM messages m WHERE m.task_key = t.key) AS has_thread FROM (
+    SELECT held.key FROM held
+    UNION ALL
+    SELECT ready.key FROM (
+        {ready_of_one} LIMIT :wanted FOR NO KEY UPDATE SKIP LOCKED) ready
+    WHERE NOT EXISTS (SELECT 1 FROM held)) b
+JOIN tasks t ON t.key = b.key
+ORDER BY t.rank_ms, t.key
+FOR NO KEY UPDATE OF t
+
 -- name: ready_of_kind
 SELECT {task} FROM tasks t WHERE t.key = (
     SELECT r.key FROM (
