@@ -6,7 +6,7 @@ import os
 
 from tenure.core.errors import Refused, refuse
 from tenure.core.record import Record
-from tenure.store.locate import store_location
+from tenure.store.locate import is_address, store_location
 from tenure.store.store import StoreFault
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ def open_store(
         return refuse("store_unavailable", message, "Name one with --store or TENURE_STORE, or run it in a repository.")
     patience: dict[str, Any] = {} if busy_timeout_s is None else {"busy_timeout_s": busy_timeout_s}
     try:
-        if "://" in path:
+        if is_address(path):
             return _remote(path, clock=clock, create=create, **patience)
         from tenure.store.sqlite import SqliteStore
 
@@ -51,8 +51,11 @@ def open_store(
 
 def _remote(address: str, **options: Any) -> Store | Refused:
     """A store that is reached over a network."""
-    scheme = address.partition("://")[0]
-    if scheme not in ("postgresql", "postgres"):
+    scheme, slashes, rest = address.partition("://")
+    if not slashes:
+        message = "An address begins with postgresql://, with two slashes."
+        return refuse("store_unavailable", message, "Name the path of an SQLite file, or postgresql://…")
+    if scheme.lower() not in ("postgresql", "postgres"):
         message = f"The store {scheme}:// is not one this version can open."
         return refuse("store_unavailable", message, "Name the path of an SQLite file, or postgresql://…", store=scheme)
     try:
@@ -60,7 +63,7 @@ def _remote(address: str, **options: Any) -> Store | Refused:
     except ImportError:
         message = "A store on PostgreSQL needs the package psycopg, which is not installed."
         return refuse("store_unavailable", message, "Install it: pip install 'tenure[postgres]'.")
-    return PostgresStore(address, **options)
+    return PostgresStore(f"{scheme.lower()}://{rest}", **options)
 
 
 def runner(store: Store, **options: Any) -> Runner | PostgresRunner:

@@ -145,7 +145,7 @@ def test_json_without_a_store_is_one_envelope_with_status_nine(scene: Desk, tmp_
     document = envelope(ran.out)
     assert ran.status == 9
     assert (document["ok"], document["error"]["code"]) == (False, "store_unavailable")
-    assert document["next"] == ["Run: tenure init"]
+    assert document["next"] == [f"Run: tenure init --store {scene.store}"]
 
 
 @pytest.mark.parametrize("words", [["--help"], ["task"], ["task", "--help"], ["help", "task", "claim"], ["--version"]])

@@ -173,7 +173,7 @@ def test_doctor_finds_a_changed_ledger(desk: Desk) -> None:
 
 def test_doctor_without_a_store_says_how_to_make_one(desk: Desk, tmp_path: Path) -> None:
     desk.store = tmp_path / "nowhere.db"
-    assert ill(desk, 9)["store"]["repair"] == "Run: tenure init"
+    assert ill(desk, 9)["store"]["repair"] == f"Run: tenure init --store {desk.store}"
 
 
 # -- export and import ------------------------------------------------------------------------------------------------

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
 
 import pytest
+from starlette.responses import Response
 
+from tenure.surfaces.http import operations
 from tenure.surfaces.http.gates import _labels
 from tests.http.serving import Api, must, problem
 
@@ -28,6 +33,21 @@ def test_health_shows_statistics_and_monitors(own: Api) -> None:
         assert monitor["failures"] == 0
         assert {"ticks", "last_tick_age_s", "next_wake_in_s"} <= monitor.keys()
     assert health["waiting_polls"] == 0
+
+
+@pytest.mark.parametrize("look", [operations.health, operations.metrics])
+def test_look_at_a_server_whose_store_does_not_answer_says_so_soon(
+    look: Callable[[Any], Awaitable[Response]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Silent:
+        async def call(self, *_: Any, **__: Any) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(operations, "ANSWER_WITHIN_S", 0.01)
+    monkeypatch.setattr(operations, "node_of", lambda request: Silent())
+    response = asyncio.run(cast("Coroutine[Any, Any, Response]", look(None)))
+    assert response.status_code == 503
+    assert b"database_unavailable" in response.body
 
 
 def test_metrics_are_prometheus_text(own: Api) -> None:

@@ -79,8 +79,9 @@ def test_copy_into_a_store_that_is_not_empty_is_refused_and_changes_nothing(tmp_
     filled(first)
     add(there, "MINE")
     before = rows(there)
-    with pytest.raises(StoreFault, match="not empty"):
+    with pytest.raises(StoreFault, match="not empty") as told:
         copying.copy(first, there, lambda name, done, total: None)
+    assert "empty database" in told.value.refusal.next
     assert rows(there) == before
     first.close()
     there.close()

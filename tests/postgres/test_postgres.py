@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -296,6 +297,31 @@ def test_numbers_restored_into_a_younger_cluster_go_on_above_the_old_ones(store:
 
 
 # -- addresses --------------------------------------------------------------------------------------------------------
+
+
+def test_open_store_by_words_or_capitals_opens_postgresql_too(store: ProbedPostgres) -> None:
+    parts = psycopg.conninfo.conninfo_to_dict(store.url)
+    words = " ".join(f"{name}='{value}'" for name, value in parts.items())
+    for named in (words, store.url.replace("postgresql://", "POSTGRESQL://", 1)):
+        opened = ok(app.open_store(named, environ={}))
+        assert isinstance(opened, PostgresStore)
+        opened.close()
+
+
+@pytest.mark.parametrize("named", ["postgresql:/tenure@db.example/tenure", "postgres:tenure"])
+def test_open_store_by_an_address_without_its_slashes_makes_no_file(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "two slashes" in refused(app.open_store(named, environ={}), "store_unavailable").message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_open_store_in_a_schema_that_does_not_exist_says_that_it_has_to_be_made(store: ProbedPostgres) -> None:
+    named = f"{store.url}{'&' if '?' in store.url else '?'}options=-csearch_path%3Dnowhere"
+    refusal = refused(app.open_store(named, environ={}), "store_unavailable")
+    assert "has to be made first" in refusal.message
+    assert refusal.facts["sqlstate"] == "3F000"
 
 
 def test_open_store_by_an_address_opens_postgresql(store: ProbedPostgres) -> None:

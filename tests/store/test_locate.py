@@ -145,3 +145,24 @@ def test_locate_with_nothing_anywhere_finds_nothing(root: Path) -> None:
     assert found(root) is None
     assert git_common_dir(str(root), {}) is None
     assert list(root.iterdir()) == [], "looking creates nothing"
+
+
+@pytest.mark.parametrize(
+    ("named", "meant"),
+    [
+        ("host=db.example dbname=tenure", "postgresql:///?host=db.example&dbname=tenure"),
+        (" dbname = tenure  port=5433 ", "postgresql:///?dbname=tenure&port=5433"),
+        (r"dbname=t password='it\'s a \\ word'", "postgresql:///?dbname=t&password=it%27s%20a%20%5C%20word"),
+        ("POSTGRESQL://db.example/tenure", "POSTGRESQL://db.example/tenure"),
+        # Not an address that can be opened, and no path either: a file of that name would be nobody's wish.
+        ("postgresql:/db.example/tenure", "postgresql:/db.example/tenure"),
+    ],
+)
+def test_address_of_a_database_is_not_taken_for_a_path(named: str, meant: str) -> None:
+    assert store_location(named, {}, "/") == meant
+    assert store_location(None, {"TENURE_STORE": named}, "/") == meant
+
+
+@pytest.mark.parametrize("named", ["colour=red.db", "/data/host=1/tenure.db", "host=a b.db"])
+def test_path_with_an_equals_sign_is_a_path(named: str) -> None:
+    assert store_location(named, {}, "/") == os.path.abspath(named)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tenure.core.errors import refuse
 from tenure.store import queries
 from tenure.store.sqlite import SqliteStore
-from tenure.store.store import Store, fault
+from tenure.store.store import Store, StoreFault, fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -217,9 +218,6 @@ def copy(source: Store, target: Store, told: Callable[[str, int, int], None]) ->
 def _must_be_empty(new: Side, names: Sequence[str], where: str) -> None:
     for name in names:
         if name not in INITIAL and new.columns(name) and new.count(name):
-            raise fault(
-                "store_foreign",
-                f"The store that would be copied to is not empty: it has {name}.",
-                store=where,
-                table=name,
-            )
+            message = f"The store that would be copied to is not empty: it has {name}."
+            hint = "Name a new file or an empty database to copy to."
+            raise StoreFault(refuse("store_foreign", message, hint, store=where, table=name))

@@ -24,11 +24,35 @@ def store_location(explicit: str | None, environ: Mapping[str, str], start: str)
     """The store's path or address, or None when there is neither a setting nor a place for one."""
     named = explicit or environ.get("TENURE_STORE")
     if named:
-        return named if "://" in named else os.path.abspath(named)
+        return named if is_address(named) else _address_of(named) or os.path.abspath(named)
     common = git_common_dir(start, environ)
     if common is not None:
         return os.path.join(common, "tenure", DATABASE)
     return _outside_git(start)
+
+
+def is_address(named: str) -> bool:
+    """Whether this is an address, be it a bad one, and not a path."""
+    return "://" in named or named.lower().startswith(("postgres:", "postgresql:"))
+
+
+def _address_of(named: str) -> str | None:
+    """The other form of an address that PostgreSQL's tools take, `host=db.example dbname=tenure`, as a URI."""
+    if "=" not in named:
+        return None
+    import re
+    from urllib.parse import quote, urlencode
+
+    word = r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)"
+    if not re.fullmatch(rf"\s*{word}(?:\s+{word})*\s*", named, re.DOTALL):
+        return None
+    options = {
+        name: re.sub(r"\\(.)", r"\1", value[1:-1] if value.startswith("'") else value, flags=re.DOTALL)
+        for name, value in re.findall(word, named, re.DOTALL)
+    }
+    if not options.keys() & {"host", "hostaddr", "dbname", "service"}:
+        return None
+    return f"postgresql:///?{urlencode(options, quote_via=quote)}"
 
 
 def git_common_dir(start: str, environ: Mapping[str, str]) -> str | None:

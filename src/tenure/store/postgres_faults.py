@@ -24,6 +24,7 @@ FAULTS = {
     "57": ("store_unavailable", "The database is stopping or starting"),
     "28": ("store_unavailable", "The database refuses this user"),
     "3D": ("store_unavailable", "There is no such database"),
+    "3F": ("store_unavailable", "The schema that the address names has to be made first"),
     "42501": ("store_unavailable", "This user may not use the store's tables"),
     "58": ("store_unavailable", "The database's disk failed to read or write"),
     "XX": ("store_corrupt", "The database reports damage"),

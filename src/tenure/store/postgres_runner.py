@@ -362,6 +362,7 @@ class PostgresRunner:
     def _tell(self) -> None:
         """Tell of what was written here, once for all that came together."""
         connection: psycopg.Connection[Any] | None = None
+        told = True
         while True:
             self._to_tell.wait()
             if self._stopping.is_set():
@@ -373,9 +374,12 @@ class PostgresRunner:
                     # A notice need not survive anything.
                     connection.execute("SET synchronous_commit = off")
                 connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._name))
+                told = True
             except psycopg.Error as error:
                 # The next write tries again; who is not told finds out by looking.
-                log.warning("the other nodes could not be told: %s", error)
+                if told:
+                    log.warning("the other nodes are not told of what is written, and look themselves: %s", error)
+                told = False
                 _close(connection)
                 connection = None
             self._stopping.wait(NOTICE_EVERY_S)
@@ -384,16 +388,22 @@ class PostgresRunner:
     def _listen(self) -> None:
         """Hear of what other nodes and command-line processes have written."""
         assert self._written_elsewhere is not None
+        lost = False
         while not self._stopping.is_set():
             connection: psycopg.Connection[Any] | None = None
             try:
                 connection = self._store.connect()
                 connection.execute(f"LISTEN {CHANNEL}".encode())
+                if lost:
+                    log.warning("the listener has a connection again")
+                lost = False
                 # What was told while nobody listened is looked up now.
                 self._written_elsewhere()
                 self._hear(connection)
             except psycopg.Error as error:
-                log.warning("the listener lost its connection: %s", error)
+                if not lost:
+                    log.warning("the listener lost its connection, and looks ten times a second: %s", error)
+                lost = True
                 self._written_elsewhere()
                 self._stopping.wait(LOOK_EVERY_S)
             finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tenure.core.errors import Refused, refuse
+from tenure.core.errors import CODES, Refused, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,12 +76,20 @@ class Context:
             busy_timeout_s=self.busy_timeout_s,
         )
         if isinstance(opened, Refused):
-            # A database that does not answer is not one that is missing.
-            missing = opened.code == "store_unavailable" and "sqlstate" not in opened.facts and not create
-            hint = "Run: tenure init" if missing else opened.next
-            raise Stop(opened.replace(next=hint))
+            # A database that does not answer, or an address that is none, is not a store that is missing.
+            missing = opened.next == CODES["store_unavailable"][2] and "sqlstate" not in opened.facts and not create
+            raise Stop(opened.replace(next=self._init(opened)) if missing else opened)
         self._store = opened
         return opened
+
+    def _init(self, missing: Refused) -> str:
+        """How to make the store that was named. An address is shown as it may be: without its password."""
+        import shlex
+
+        named = self.get("store")
+        if named is None:
+            return "Run: tenure init"
+        return f"Run: tenure init --store {shlex.quote(str(missing.facts.get('store', named)))}"
 
     def release(self) -> None:
         """Leave the open store to someone else, who closes it."""

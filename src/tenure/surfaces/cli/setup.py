@@ -67,7 +67,8 @@ def _init_remote(context: Context) -> Result:
         known.close()
     path = context.open(create=True).path
     lines = [f"{'There is already a store' if existed else 'Made a store'} at {path}"]
-    lines += ["Try next:", *(f"  {command}" for command in TRY)]
+    lines += ["Try next, with TENURE_STORE set to its address, or --store each time:"]
+    lines += [f"  {command}" for command in TRY]
     return Result(data={"store": path, "created": not existed}, lines=lines, next=TRY)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response, StreamingResponse
 
-from tenure.core.errors import Refused
+from tenure.core.errors import Refused, refuse
 from tenure.engine import alerts, observe
 from tenure.engine.boards import list_boards
 from tenure.surfaces import shapes
@@ -15,7 +15,7 @@ from tenure.surfaces.http import answers, boards, gates
 from tenure.surfaces.http.requests import node_of, whole
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable
 
     from starlette.requests import Request
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 EVENTS_AT_ONCE = 200
 KEEP_ALIVE_S = 15.0
+# How long the store may take to say how it is: whoever probes wants to hear that it does not answer.
+ANSWER_WITHIN_S = 5.0
 
 # metric: (type, help, statistic)
 METRICS = {
@@ -44,7 +46,19 @@ METRICS = {
 
 async def health(request: Request) -> Response:
     """Statistics, each monitor's last tick and next wake, and what waits."""
-    node = node_of(request)
+    return await _soon(_health(node_of(request)))
+
+
+async def _soon(answer: Awaitable[Response]) -> Response:
+    """An answer, or that there is none: a database that is away is waited for longer than a probe waits."""
+    try:
+        return await asyncio.wait_for(answer, ANSWER_WITHIN_S)
+    except TimeoutError:
+        message = f"The store has not answered within {ANSWER_WITHIN_S:g} s."
+        return answers.problem(refuse("store_unavailable", message))
+
+
+async def _health(node: Node) -> Response:
     numbers = await node.call(observe.statistics)
     if isinstance(numbers, Refused):
         return answers.problem(numbers)
@@ -69,7 +83,10 @@ async def health(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """The same numbers for Prometheus."""
-    node = node_of(request)
+    return await _soon(_metrics(node_of(request)))
+
+
+async def _metrics(node: Node) -> Response:
     numbers = await node.call(observe.statistics)
     if isinstance(numbers, Refused):
         return answers.problem(numbers)
