@@ -18,12 +18,12 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
+from tenure.app import open_store
 from tenure.core.errors import Refused
 from tenure.core.story import sentence
 from tenure.demo_agent import TENURE
 from tenure.engine import links, observe, projects, tasks
 from tenure.links.identity import here
-from tenure.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tenure.core.model import Link
+    from tenure.store.store import Store
 
 PARSE, REPORT = "PARSE", "REPORT"
 PATIENCE_S = 120.0
@@ -122,7 +123,7 @@ class Demo:
             subprocess.run(
                 [*TENURE, "init"], cwd=self._repository, env=self._environ(), check=True, capture_output=True
             )
-        self._store = SqliteStore(self._store_path, create=False)
+        self._store: Store = _ok(open_store(self._store_path, environ={}, create=False))
         self._after = _ok(observe.newest_event(self._store))
         _ok(projects.create_project(self._store, project_id=self._project))
         _ok(tasks.add_task(self._store, task_id=PARSE, title="Parse the log", project_id=self._project))

@@ -69,6 +69,20 @@ def together(runner: PostgresRunner, *bodies: Callable[[Transaction], Any]) -> l
     return futures
 
 
+class HeldUp:
+    """A body that says when it is at work, and works until it is free; its answer is the thread that ran it."""
+
+    def __init__(self) -> None:
+        self.at_work, self.free = threading.Event(), threading.Event()
+
+    def __call__(self, tx: Transaction) -> int:
+        # A scout goes no further.
+        tx.one("meta", key="none")
+        self.at_work.set()
+        assert self.free.wait(PATIENCE_S)
+        return threading.get_ident()
+
+
 # -- what a batch costs -----------------------------------------------------------------------------------------------
 
 
@@ -140,17 +154,12 @@ def test_what_a_batch_leaves_over_is_done_while_others_have_the_turn(
 
 def test_another_writer_joins_in_where_the_one_at_work_is_held_up(store: ProbedPostgres) -> None:
     runner = PostgresRunner(store, writers=2)
-    at_work, free = threading.Event(), threading.Event()
-
-    def held_up(tx: Transaction) -> bool:
-        at_work.set()
-        return free.wait(PATIENCE_S)
-
+    held_up = HeldUp()
     first = runner.write(held_up)
-    assert at_work.wait(PATIENCE_S)
+    assert held_up.at_work.wait(PATIENCE_S)
     ok(runner.write(body(tasks.add_task, title="t")).result(PATIENCE_S))
     assert not first.done()
-    free.set()
+    held_up.free.set()
     assert first.result(PATIENCE_S)
     runner.close()
 
@@ -184,17 +193,11 @@ def test_writer_keeps_its_turn_from_batch_to_batch(monkeypatch: pytest.MonkeyPat
 
 def test_writer_that_was_held_up_leaves_its_turn_to_the_one_who_took_it(store: ProbedPostgres) -> None:
     runner = PostgresRunner(store, writers=2)
-    at_work, free = threading.Event(), threading.Event()
-
-    def held_up(tx: Transaction) -> int:
-        at_work.set()
-        assert free.wait(PATIENCE_S)
-        return threading.get_ident()
-
+    held_up = HeldUp()
     first = runner.write(held_up)
-    assert at_work.wait(PATIENCE_S)
+    assert held_up.at_work.wait(PATIENCE_S)
     other = runner.write(lambda tx: threading.get_ident()).result(PATIENCE_S)
-    free.set()
+    held_up.free.set()
     assert first.result(PATIENCE_S) != other
     assert {runner.write(lambda tx: threading.get_ident()).result(PATIENCE_S) for _ in range(5)} == {other}
     runner.close()
@@ -205,21 +208,14 @@ def test_writer_that_is_held_up_in_what_its_batch_left_over_keeps_nobody_from_th
 ) -> None:
     monkeypatch.setattr(postgres_runner, "HOLD_S", 0.0)
     runner = PostgresRunner(store, writers=2)
-    at_work, free = threading.Event(), threading.Event()
-
-    def held_up(tx: Transaction) -> bool:
-        # A scout goes no further.
-        tx.one("meta", key="none")
-        at_work.set()
-        return free.wait(PATIENCE_S)
-
+    held_up = HeldUp()
     monkeypatch.setattr(postgres_runner, "HELD_UP_S", PATIENCE_S)
     done, left = together(runner, body(tasks.add_task, title="t"), held_up)
     ok(done.result(PATIENCE_S))
-    assert at_work.wait(PATIENCE_S)
+    assert held_up.at_work.wait(PATIENCE_S)
     ok(runner.write(body(tasks.add_task, title="t")).result(PATIENCE_S))
     assert not left.done()
-    free.set()
+    held_up.free.set()
     assert left.result(PATIENCE_S)
     runner.close()
 
@@ -264,16 +260,11 @@ def test_writer_that_nobody_watches_any_more_is_watched_again_when_it_is_at_work
         ok(runner.write(body(tasks.add_task, title="t")).result(PATIENCE_S))
         while runner._turns._watched:
             pass
-        at_work, free = threading.Event(), threading.Event()
-
-        def held_up(tx: Transaction, at_work: threading.Event = at_work, free: threading.Event = free) -> bool:
-            at_work.set()
-            return free.wait(PATIENCE_S)
-
+        held_up = HeldUp()
         first = runner.write(held_up)
-        assert at_work.wait(PATIENCE_S)
+        assert held_up.at_work.wait(PATIENCE_S)
         ok(runner.write(body(tasks.add_task, title="t")).result(PATIENCE_S))
-        free.set()
+        held_up.free.set()
         assert first.result(PATIENCE_S)
     runner.close()
 

@@ -114,6 +114,18 @@ def test_command_line_on_postgresql_is_the_same(url: str) -> None:
     assert "done" in json.dumps(tenure("task", "show", "F001"))
 
 
+def test_demo_on_postgresql_is_the_same(url: str) -> None:
+    """A server says how to run it against its store."""
+    words = ["demo", "--store", url, "--json"]
+    missing = subprocess.run([TENURE, *words], capture_output=True, text=True)
+    assert missing.returncode == 9
+    assert "tenure init --store" in missing.stdout
+    subprocess.run([TENURE, "init", "--store", url], check=True, capture_output=True)
+    ran = subprocess.run([TENURE, *words], check=True, capture_output=True, text=True)
+    timings = json.loads(ran.stdout)["data"]
+    assert 0 < timings["noticed_s"] <= timings["completed_s"]
+
+
 def test_program_under_run_finds_the_store_by_the_whole_address(url: str, tmp_path: Path) -> None:
     """What is printed of an address has no password; what the program is given has all of it."""
     address = f"{url}{'&' if '?' in url else '?'}password=hidden"

@@ -234,8 +234,13 @@ def finish(
         done_at_ms=tx.now_ms,
     )
     tx.do("close_handoffs", task_key=task.key)
-    freed = tx.all("unlock_dependants", task_key=task.key)
-    unlocked = tuple(row["task_id"] for row in freed if row["unmet"] == 0 and row["open_slots"] and not row["waiting"])
+    freed = [
+        row["task_id"]
+        for row in tx.all("unlock_dependants", task_key=task.key)
+        if row["unmet"] == 0 and row["open_slots"] and not row["waiting"]
+    ]
+    # By name, as what a task needs is: the rows that a write gives are in no order.
+    unlocked = tuple(sorted(freed))
     change.record(tx, "completed", task=done, lease=ended, agent_id=assigned, message=message, unlocked=list(unlocked))
     return Ended(task=done, lease=ended, unlocked=unlocked)
 

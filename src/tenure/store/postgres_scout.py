@@ -23,6 +23,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from tenure.store.postgres_batch import SHARED
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -42,7 +44,7 @@ _ASKED = """
 """
 ASKED = frozenset(_ASKED.split())
 # Asked once for all the verbs of a batch, and of which table.
-COMMON = {"next_wake": "timers", "settings_of": "settings", "requirement_sets": "requirement_sets"}
+COMMON = {"next_wake": "timers", **SHARED}
 LOCKS = frozenset(["lock_names"])
 
 # Writes by the rows that they change, as far as those are read above: the kind of row, and the value that names it.

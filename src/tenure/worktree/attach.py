@@ -14,7 +14,7 @@ from tenure.core.handoff import is_pending
 from tenure.engine import handoffs, recovery
 from tenure.engine.agents import show_agent
 from tenure.links.sweep import bury_the_dead
-from tenure.store.locate import git_common_dir, this_host
+from tenure.store.locate import git_common_dir, is_address, this_host
 from tenure.worktree import facts as shown
 from tenure.worktree.clearing import Holding
 from tenure.worktree.git import Git, GitFailed
@@ -141,7 +141,7 @@ def _attach(store: Store, look: Look, host: str, here: str = "", patient: bool =
 
 def _own_repository(store: Store) -> str:
     """The repository that the store lies in, if it lies in one."""
-    if "://" in store.path:
+    if is_address(store.path):
         return ""
     common = git_common_dir(os.path.dirname(os.path.abspath(store.path)), {})
     return os.path.realpath(common) if common else ""

@@ -157,11 +157,11 @@ class Hook:
 
 def _configured(context: Context, desk: edits.Desk, config: str) -> list[str]:
     """Let the server take push options, and say which store it asks."""
-    from tenure.store.locate import store_location
+    from tenure.store.locate import is_address, store_location
 
     store = store_location(context.get("store"), context.environ, context.folder)
     assert store is not None
-    if "://" not in store and not os.path.exists(store):
+    if not is_address(store) and not os.path.exists(store):
         hint = "Name the store that the agents use: --store PATH. Or make one here: tenure init"
         raise Stop(refuse("store_unavailable", f"There is no store at {store}.", hint))
     quoted = store.replace("\\", "\\\\").replace('"', '\\"')

@@ -216,10 +216,10 @@ class Running:
 
     def _location(self) -> str:
         """The store as the program can open it: an address with all that was given for it, a file by its whole path."""
-        from tenure.store.locate import store_location
+        from tenure.store.locate import is_address, store_location
 
         given = store_location(self._context.get("store"), self._context.environ, self._context.folder)
-        return given if given is not None and "://" in given else self._store.path
+        return given if given is not None and is_address(given) else self._store.path
 
     def _announce(self, child: Child) -> None:
         grant, agent = self._started.grant, self._started.agent

@@ -17,13 +17,13 @@ TRY = ('tenure task add "My first task"', "tenure agent join --name me", "tenure
 
 def init(context: Context) -> Result:
     """Make the store, or say that it is there. Changes no other file."""
-    from tenure.store.locate import DATABASE, store_location
+    from tenure.store.locate import DATABASE, is_address, store_location
 
     path = store_location(context.get("store"), context.environ, context.folder)
     if path is None:
         path = os.path.join(os.path.abspath(context.folder), ".tenure", DATABASE)
         context.values["store"] = path
-    if "://" in path:
+    if is_address(path):
         return _init_remote(context)
     existed = os.path.exists(path)
     context.open(create=True)
@@ -90,13 +90,16 @@ def demo(context: Context) -> Result:
     from shutil import which
 
     from tenure.demo import Failed, main
+    from tenure.store.locate import store_location
 
     if which("git") is None:
         raise Stop(refuse("usage", "The demo shows real commits, and git is not installed.", "Install git first."))
     as_json = context.get("json") or context.get("format") == "json"
-    store = os.path.abspath(os.path.join(context.folder, context.get("store"))) if context.get("store") else None
-    if store is not None and not os.path.exists(store):
-        raise Stop(refuse("store_unavailable", f"There is no store at {store}.", "Make one with tenure init."))
+    store = None
+    if context.get("store"):
+        # One that cannot be opened is refused here, as by every command.
+        context.open(create=False)
+        store = store_location(context.get("store"), {}, context.folder)
     try:
         timings = main(store, quiet=bool(as_json))
     except Failed as failed:
